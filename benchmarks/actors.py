@@ -107,7 +107,8 @@ def learn(suite: str, arm: str, seed: int, iterations: int) -> tuple[list[Varian
             await simulation.learn(simulation.watch, 2.0)
         sent = sum(process.node.status().traffic.sent_bytes for process in simulation.processes.values())
         asked, in_time = sum(job.asked for job in jobs), sum(job.in_time for job in jobs)
-        unused = [job for job in jobs if job.learner is not None and not job.learner.trust.shared]
+        pooled = [job.learner for job in jobs if job.learner is not None and job.settings.mode != "own"]
+        unused = [learner for learner in pooled if not learner.trust.shared]
         steps = sum(job.learner.steps for job in jobs if job.learner is not None)
         await simulation.finish()
         return {
@@ -176,7 +177,7 @@ def own_loop_ratio(rollouts: int) -> Figures:
         for number in range(rollouts + 1):
             begun = time.process_time()
             rollout, _ = learner.collect()
-            learner.learn(rollout, critic.values(rollout.features), critic, [])
+            learner.learn(rollout, learner.judge(rollout), critic.values(rollout.features), critic, [])
             middle = time.process_time()
             next(baseline)
             if number:  # the first is for warming up
@@ -193,7 +194,7 @@ def measure(arguments: argparse.Namespace) -> Report:
     quick = arguments.quick
     seeds = arguments.seeds or ([1] if quick else list(range(1, 11)))
     suites = arguments.suites or (["cartpole"] if quick else list(SUITES))
-    iterations = {"cartpole": 16 if quick else 40, "acrobot": 60, "mixed": 50}
+    iterations = {"cartpole": 12 if quick else 30, "acrobot": 40, "mixed": 40}
     report = Report(own_loop_ratio(4 if quick else 16))
     results: dict[tuple[str, str], list[tuple[float, float, Figures]]] = {}
     for suite in suites:
@@ -204,6 +205,9 @@ def measure(arguments: argparse.Namespace) -> Report:
                 area = mean(float(task.curve(steps).mean()) for task in tasks)  # of 500 at most, in all suites
                 target = mean(task.steps_to_target(steps) for task in tasks)
                 results.setdefault((suite, arm), []).append((area, target, took))
+                progress_row(
+                    {"suite": suite, "seed": seed, "arm": arm, "area": area, "steps_to_target": target, **took}
+                )
         for arm in [arm for _, arm in results if _ == suite]:
             report.rows.append(_row(suite, arm, results))
             progress_row(report.rows[-1])

@@ -64,6 +64,11 @@ BENCHMARKS = (
         {"seconds_to_all": "round_robin_s"},
     ),
     Benchmark(
+        "paths",
+        "How good are paths through one model, compared with one model, separate models, and one of the total size?",
+        {"loss_paths": "loss_one", "mb_per_node": "one_mb_per_node"},
+    ),
+    Benchmark(
         "actors",
         "What is a critic worth that four laptops share, and shared rollouts, compared with critics of their own?",
         {"env_steps_per_s": "cleanrl_env_steps_per_s"},

@@ -1,16 +1,19 @@
 """What taking part costs a training loop of one's own, and how fast loops learn together, beside hivemind.Optimizer.
 
-    python -m benchmarks.ownloop [--quick] [--json] [--limit SECONDS] [--only cost|swarm]
+    python -m benchmarks.ownloop [--quick] [--json] [--limit SECONDS] [--only cost|swarm] [--torchft-python FILE]
 
 Cost, with one partner on this machine: `hook_p99_ms` of the optimizer's hook at steps without a copy or a merge;
 `copy_vs_memcpy`, the speed of copying the weights out, fresh memory included, against copying into memory that is there
 (`copy_vs_fresh_memcpy`: into fresh memory too); `bytes_per_parameter` that stay besides the user's, with the policy
-deltaset; `join_returns_s`; `overhead_share`, how much slower the loop is than the same loop without hooks, in turns in
-one process while a partner trains beside it.
+deltaset, and `peak_bytes_per_parameter` at the worst moment of a round; `join_returns_s`; `overhead_share`, how much
+slower the loop is than the same loop without hooks, in turns in one process while a partner trains beside it; and
+`node_cpu_share`, the processor time of the node's threads and its daemon for each second: what the loop can lose to
+them where all share one processor. Other programs change it little.
 Swarm: the loop of benchmarks/ownloop_peer.py on Fashion-MNIST with `p2pnode.join` and with hivemind.Optimizer, behind
 links of 20 Mbit/s and 50 ms: `…_lines_changed` against the loop alone, seconds until the mean accuracy reaches the
 target, and MB that a peer's interface sent until then. Needs root; without it these are "unknown". Learning rates are
-the task's own for both. torchft needs a lighthouse and a process group, and is not measured.
+the task's own for all. torchft (LocalSGD, as many local steps between averages as hivemind) is measured where a Python
+has it: this one, or `--torchft-python`, since its requirements do not go together with hivemind's.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tracemalloc
 from dataclasses import dataclass, field
 from math import isfinite, nan
 from pathlib import Path
@@ -36,6 +40,7 @@ from benchmarks.common import Figures, need_fashion_mnist, progress, run
 from benchmarks.swarm_net import Links, NoNamespaces, links
 
 MBIT, ROUND_TRIP_MS = 20.0, 50.0
+TARGET_BATCH = 65536  # samples of all peers between two averages of hivemind and torchft, the best of benchmarks.swarm
 LOOPBACK = "/ip4/127.0.0.1/tcp/0"
 
 
@@ -119,7 +124,11 @@ def measured(quick: bool, root: Path) -> Figures:
     swarm.wait(120)
     turns, seconds = (4, 3.0) if quick else (12, 5.0)
     hooked.rate(2.0)
-    rates = [(hooked.rate(seconds), bare.rate(seconds)) for _ in range(turns)]
+    rates = []
+    begun, node_cpu = time.perf_counter(), whole_cpu() - time.thread_time()
+    for _ in range(turns):
+        rates.append((hooked.rate(seconds), bare.rate(seconds)))
+    node_cpu, seconds = whole_cpu() - time.thread_time() - node_cpu, time.perf_counter() - begun
     status = swarm.status()
     assert status is not None
     rounds = status.jobs["main"].state.training.round or 0
@@ -128,6 +137,7 @@ def measured(quick: bool, root: Path) -> Figures:
         "hook_p99_ms": 1e3 * float(np.quantile(plain, 0.99)),
         "hook_median_ms": 1e3 * float(np.median(plain)),
         "overhead_share": 1.0 - median(one / other for one, other in rates),
+        "node_cpu_share": node_cpu / seconds,
         "steps_per_s": median(rate for rate, _ in rates),
         "bare_steps_per_s": median(rate for _, rate in rates),
         "rounds": rounds,
@@ -136,6 +146,14 @@ def measured(quick: bool, root: Path) -> Figures:
     begun = time.perf_counter()
     swarm.leave()
     return {**figures, "leave_s": time.perf_counter() - begun, **copy_speed(quick), **memory()}
+
+
+def whole_cpu() -> float:
+    """Processor time of this process and of the daemon that it started."""
+    import psutil
+
+    daemons = [child.cpu_times() for child in psutil.Process().children(recursive=True)]
+    return time.process_time() + sum(times.user + times.system for times in daemons)
 
 
 def timed_hook(swarm: Any) -> list[float]:
@@ -186,25 +204,35 @@ def copy_speed(quick: bool) -> Figures:
 
 
 def memory() -> Figures:
-    """Bytes a parameter that stay between rounds: all arrays of the policy, and where the loop's round began."""
+    """Bytes a parameter that stay between rounds: all arrays of the policy, and where the loop's round began.
+
+    The peak is that of a round, with the copy of the weights and the change that is handed back.
+    """
     from benchmarks.deltaset_memory import table
     from p2pnode.compression.weights import to_units
     from p2pnode.merging.deltaset.policy import DeltaSetPolicy
     from p2pnode.merging.policy import PolicySetup, RoundFacts
     from p2pnode.wire.ids import Identity
 
-    size = 1_000_000
+    size = 4_000_000
     weights = np.random.default_rng(0).normal(0, 0.05, size).astype(np.float32)
     policy = DeltaSetPolicy(PolicySetup(to_units(weights), Identity(bytes(32)), "00" * 32, "main", "00" * 32, {}, 0))
-    begun = policy.start()
+    begun, noise = policy.start(), np.random.default_rng(1)
     for _ in range(2):  # as LoopJob does it
-        after = begun + np.float32(1e-3)
+        stays = sum(table({"policy": policy, "begun": begun}, size).values())
+        tracemalloc.start()
+        after = begun.copy()
+        after[::7] += noise.normal(0, 1e-3, len(after[::7])).astype(np.float32)
         policy.publish(policy.record(begun, after, RoundFacts(1, 0.0, 0, 2)))
         policy.merge()
+        begun = np.empty(0, np.float32)
         begun = policy.start()
+        np.subtract(begun, after, out=after)
+        peak = stays + tracemalloc.get_traced_memory()[1] / size
+        tracemalloc.stop()
     del after, weights
     rows = table({"policy": policy, "begun": begun}, size)
-    return {"bytes_per_parameter": round(sum(rows.values()), 2)}
+    return {"bytes_per_parameter": round(sum(rows.values()), 2), "peak_bytes_per_parameter": round(peak, 1)}
 
 
 # ---- the swarm ----
@@ -227,12 +255,13 @@ class LoopPeer:
     place: int
     root: Path
     words: dict[str, Any]
+    python: str = sys.executable
     process: subprocess.Popen[bytes] | None = field(default=None)
 
     def start(self) -> None:
         name = f"{self.words['how']}-{self.place}"
         self.words |= {"status": str(self.root / f"{name}.json"), "part": self.place}
-        command = [sys.executable, "-m", "benchmarks.ownloop_peer", json.dumps(self.words)]
+        command = [self.python, "-m", "benchmarks.ownloop_peer", json.dumps(self.words)]
         with (self.root / f"{name}.out").open("wb") as out:
             self.process = subprocess.Popen(self.net.inside(self.place, *command), stdout=out, stderr=out)
 
@@ -249,8 +278,10 @@ class LoopPeer:
         raise RuntimeError(f"the first peer of {self.words['how']} did not come up; see {self.root}")
 
 
-def course_of(how: str, net: Links, peers: int, target: float, limit: float, root: Path) -> Course:
-    """Start peers with one of the two, and watch until the mean accuracy reaches the target."""
+def course_of(
+    how: str, net: Links, peers: int, target: float, limit: float, root: Path, python: str = sys.executable
+) -> Course:
+    """Start peers with one of the loops, and watch until the mean accuracy reaches the target."""
     progress(f"{peers} peers: {how}")
     sent, begun = net.bytes_sent(net.places), time.monotonic()
     made: list[LoopPeer] = []
@@ -260,10 +291,11 @@ def course_of(how: str, net: Links, peers: int, target: float, limit: float, roo
         for place in range(peers):
             listen = f"/ip4/{net.address(place)}/tcp/0"
             words: dict[str, Any] = {"how": how, "task": "fashion-mnist", "split": "dirichlet:0.3", "parts": peers}
-            words |= {"rate": 0.01, "batch_size": 32, "target_batch_size": 65536, "listen": listen}
+            words |= {"rate": 0.01, "batch_size": 32, "target_batch_size": TARGET_BATCH, "listen": listen}
             words |= {"initial_peers": [entrance] if entrance else [], "invite": entrance or None}
+            words |= {"host": net.address(place), "lighthouse": entrance, "sync_every": TARGET_BATCH // 32 // peers}
             words["settings"] = {"data_dir": str(root / f"data-{peers}-{place}"), "listen": listen, "no_lan": True}
-            made.append(LoopPeer(net, place, root, words))
+            made.append(LoopPeer(net, place, root, words, python))
             made[-1].start()
             if place == 0:
                 first, address = made[0], Path(made[0].words["status"]).with_suffix(".address")
@@ -289,7 +321,7 @@ def course_of(how: str, net: Links, peers: int, target: float, limit: float, roo
 
 def changed_lines() -> Figures:
     """Lines that a user adds or changes, by the sources of the loops."""
-    from benchmarks.ownloop_peer import loop_alone, loop_hivemind, loop_p2pnode
+    from benchmarks.ownloop_peer import loop_alone, loop_hivemind, loop_p2pnode, loop_torchft
 
     def body(function: Any) -> list[str]:
         lines = [line.strip() for line in inspect.getsource(function).splitlines()]
@@ -298,12 +330,25 @@ def changed_lines() -> Figures:
     def added(function: Any) -> int:
         return sum(line.startswith("+ ") for line in difflib.ndiff(body(loop_alone), body(function)))
 
-    return {"lines_changed": added(loop_p2pnode), "hivemind_lines_changed": added(loop_hivemind)}
+    return {
+        "lines_changed": added(loop_p2pnode),
+        "hivemind_lines_changed": added(loop_hivemind),
+        "torchft_lines_changed": added(loop_torchft),
+    }
 
 
-def swarm(quick: bool, limit: float, root: Path) -> Figures:
-    """Both on shaped links, with two and with four peers."""
+def has_torchft(python: str) -> str:
+    """ "" where a Python has torchft; else why it is not measured."""
+    done = subprocess.run([python, "-c", "import torchft"], capture_output=True, text=True, check=False)
+    return "" if done.returncode == 0 else f"not measured: {done.stderr.strip().splitlines()[-1]}"
+
+
+def swarm(quick: bool, limit: float, root: Path, torchft: str) -> Figures:
+    """All on shaped links, with two and with four peers."""
     figures: Figures = changed_lines()
+    missing = "not measured: quick" if quick else has_torchft(torchft)
+    if missing:
+        figures["torchft"] = missing
     target, limit = (0.6, limit or 60.0) if quick else (0.82, limit or 240.0)
     figures |= {"target": target, "limit_s": limit}
     try:
@@ -312,6 +357,7 @@ def swarm(quick: bool, limit: float, root: Path) -> Figures:
             with links(peers, MBIT, ROUND_TRIP_MS) as net:
                 ours = course_of("p2pnode", net, peers, target, limit, root)
                 theirs = course_of("hivemind", net, peers, target, limit, root)
+                third = None if missing else course_of("torchft", net, peers, target, limit, root, torchft)
             both = isfinite(ours.seconds) and isfinite(theirs.seconds)
             figures |= {
                 f"seconds_to_accuracy_{peers}": ours.seconds if isfinite(ours.seconds) else "not reached",
@@ -322,6 +368,12 @@ def swarm(quick: bool, limit: float, root: Path) -> Figures:
                 f"hivemind_reached_{peers}": theirs.reached,
                 f"speedup_vs_hivemind_{peers}": theirs.seconds / ours.seconds if both else "unknown",
             }
+            if third is not None:
+                figures |= {
+                    f"torchft_seconds_to_accuracy_{peers}": third.seconds if isfinite(third.seconds) else "not reached",
+                    f"torchft_mb_{peers}": third.megabytes,
+                    f"torchft_reached_{peers}": third.reached,
+                }
     except NoNamespaces as problem:
         progress(str(problem))
         figures["seconds_to_accuracy_2"] = "unknown"
@@ -335,7 +387,7 @@ def measure(arguments: argparse.Namespace) -> Figures:
         if arguments.only != "swarm":
             figures |= cost(arguments.quick, root)
         if arguments.only != "cost":
-            figures |= swarm(arguments.quick, arguments.limit, root)
+            figures |= swarm(arguments.quick, arguments.limit, root, arguments.torchft_python)
     return figures
 
 
@@ -350,4 +402,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--limit", type=float, default=0.0, help="seconds for each of the two swarms")
     parser.add_argument("--only", choices=("cost", "swarm"), default="", help="only this half")
+    parser.add_argument("--torchft-python", default=sys.executable, help="a Python that has torchft")
     run("ownloop", measure, parser)

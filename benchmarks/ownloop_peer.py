@@ -1,8 +1,8 @@
-"""A peer of benchmarks.ownloop: one training loop, as it is, with p2pnode.join, or with hivemind.Optimizer.
+"""A peer of benchmarks.ownloop: one training loop, as it is, with p2pnode.join, hivemind.Optimizer, or torchft.
 
     python -m benchmarks.ownloop_peer '{"how": "p2pnode", "status": FILE, …}'
 
-The three loops are functions of their own, so that the benchmark can count the lines in which they differ.
+The loops are functions of their own, so that the benchmark can count the lines in which they differ.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from torch import nn
 
-TARGET_BATCH = 65536  # of hivemind: samples of all peers between two averagings, the best of benchmarks.swarm
 EVALUATE_EVERY = 2.0  # seconds
 
 
@@ -74,7 +73,42 @@ def loop_hivemind(model: Any, optimizer: Any, batches: Any, loss_of: Any, words:
         looked(model)
 
 
-LOOPS = {"alone": loop_alone, "p2pnode": loop_p2pnode, "hivemind": loop_hivemind}
+def loop_torchft(model: Any, optimizer: Any, batches: Any, loss_of: Any, words: Any, looked: Any) -> None:
+    """The same with torchft: local updates, parameters averaged every so many steps. Its lighthouse is in peer 0."""
+    from datetime import timedelta
+
+    import torch.distributed as dist
+    from torchft import Manager, ProcessGroupGloo
+    from torchft.local_sgd import LocalSGD
+
+    store = dist.TCPStore(words["host"], 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
+    manager = Manager(
+        pg=ProcessGroupGloo(timeout=timedelta(seconds=60)),
+        min_replica_size=words["parts"],
+        use_async_quorum=False,
+        state_dict=lambda: {"model": model.state_dict(), "optimizer": optimizer.state_dict()},
+        load_state_dict=lambda state: (
+            model.load_state_dict(state["model"]),
+            optimizer.load_state_dict(state["optimizer"]),
+        ),
+        replica_id=f"peer{words['part']}",
+        store_addr=words["host"],
+        store_port=store.port,
+        rank=0,
+        world_size=1,
+        lighthouse_addr=words["lighthouse"],
+        hostname=words["host"],
+    )
+    with LocalSGD(manager, model, optimizer, sync_every=words["sync_every"]):
+        for batch in batches:
+            loss = loss_of(model, batch)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            looked(model)
+
+
+LOOPS = {"alone": loop_alone, "p2pnode": loop_p2pnode, "hivemind": loop_hivemind, "torchft": loop_torchft}
 
 
 class Look:
@@ -147,6 +181,12 @@ def main(words: dict[str, Any]) -> None:
     look = Look(test, Path(words["status"]))
     if words["how"] == "p2pnode":
         words["settings"]["evaluate"] = look.accuracy
+    if words["how"] == "torchft" and not words["lighthouse"]:
+        from torchft.coordination import LighthouseServer
+
+        house = LighthouseServer(bind=f"{words['host']}:0", min_replicas=words["parts"], join_timeout_ms=60_000)
+        words["lighthouse"] = f"http://{words['host']}:{house.address().rpartition(':')[2]}"
+        Path(words["status"]).with_suffix(".address").write_text(words["lighthouse"])
     LOOPS[words["how"]](model, optimizer, batches, loss_of, words, look)
 
 

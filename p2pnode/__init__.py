@@ -5,6 +5,8 @@
     from p2pnode import PolicyTask                    # or one of reinforcement learning
     model.load_state_dict(p2pnode.load("FILE"))       # what `python -m p2pnode export FILE` wrote
     result = p2pnode.simulate(16, task="digits")      # a whole swarm in this process
+    result = p2pnode.simulate(8, job=p2pnode.Queues({"small": "digits", "wide": ("digits", {"hidden": 256})}))
+    p2pnode.run(p2pnode.Queues({...}))                # the same for real: founds a run and prints its invite
     comparison = p2pnode.compare([result, another])   # compare merge policies and seeds
     view = await p2pnode.Swarm.look("ADDRESS")        # look at a running swarm, for example in a notebook
 
@@ -19,7 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .integrations.join import join
+    from .integrations.run import run
     from .jobs.actors.task import PolicyTask
+    from .jobs.queues.api import Queues
     from .simulate import compare, simulate
     from .storage.state_file import load
     from .tasks.optimizers import AdamW, Sgd
@@ -31,6 +35,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AdamW",
     "PolicyTask",
+    "Queues",
     "Sgd",
     "Swarm",
     "Task",
@@ -39,6 +44,7 @@ __all__ = [
     "compare",
     "join",
     "load",
+    "run",
     "simulate",
 ]
 
@@ -46,6 +52,7 @@ __all__ = [
 _HOMES = {
     "AdamW": "p2pnode.tasks.optimizers",
     "PolicyTask": "p2pnode.jobs.actors.task",
+    "Queues": "p2pnode.jobs.queues.api",
     "Sgd": "p2pnode.tasks.optimizers",
     "Swarm": "p2pnode.watch.swarm",
     "Task": "p2pnode.tasks.task",
@@ -53,6 +60,7 @@ _HOMES = {
     "compare": "p2pnode.simulate",
     "join": "p2pnode.integrations.join",
     "load": "p2pnode.storage.state_file",
+    "run": "p2pnode.integrations.run",
 }
 
 

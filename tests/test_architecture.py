@@ -166,14 +166,16 @@ def test_hivemind_is_imported_in_one_file() -> None:
 # work by name in the registry, so that a new kind is one package and one registration.
 KNOWS_TRAINING = {
     "cli": "",
+    "jobs/actors": "saved_task",  # which remembers the task of a job
     "jobs/queues": "",  # each of its models is planned as that of a train job
+    "jobs/paths": "",  # a path is planned and trained as the model of a train job
     "watch/view.py": "plan",
     "watch/similarity.py": "plan",
     "watch/notebook/html.py": "plan",
 }
 
 
-SHARED_BY_KINDS = {"leases", "model"}  # packages in jobs/ that are no kinds of work: kinds are made of them
+SHARED_BY_KINDS = {"blocks", "leases", "model"}  # packages in jobs/ that are no kinds of work: kinds are made of them
 
 
 def test_no_kind_of_work_is_imported_but_through_the_registry() -> None:

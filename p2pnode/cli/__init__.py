@@ -15,6 +15,7 @@ import os
 import random
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -24,8 +25,8 @@ from ..config.options import TrainOptions
 from ..config.resolve import Resolved, read_flag
 from ..config.settings import SETTINGS
 from ..node.load import load
-from ..wire.control import MAX_LENGTH, ControlRequest
-from ..wire.errors import LocalProblem, UsageError
+from ..wire.control import EXPERT_ACTIONS, MAX_LENGTH, ControlRequest
+from ..wire.errors import LocalProblem, UsageError, suggestion
 from ..wire.invite import decode_invite
 from .flags import ALL, CHECKING, LIMITS, MEETING_POINT, PLACE, SAVED, WATCHING, takes
 from .invite_argument import read_code_argument
@@ -46,6 +47,10 @@ app.add_typer(config_app, name="config")
 app.command()(sim)
 
 Job = Annotated[str, typer.Option("--job", help="Which of the run's jobs; the first one if left out.", metavar="NAME")]
+PathName = Annotated[
+    str,
+    typer.Option("--path", help="Of a run with paths: which one, such as 0/1; `all` to export each.", metavar="PATH"),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
 
 
@@ -196,6 +201,7 @@ def export(
             "--settle", help="First let all members lower their learning rate for some steps: a better model, later."
         ),
     ] = False,
+    path: PathName = "",
     job: Job = "",
 ) -> None:
     """Write the whole model, as .safetensors or .pt, from the running node or from what it saved."""
@@ -207,7 +213,40 @@ def export(
     if settle:
         export_settled(options.data_dir, file, job)
     else:
-        export_weights(options, file, shared, job)
+        export_weights(options, file, shared, job, path)
+
+
+@app.command()
+@takes((*SAVED, "paths"))
+def router(ctx: typer.Context, flags: dict[str, object], job: Job = "") -> None:
+    """Show which documents each path of the run got; with --paths, which they would get, before it is founded."""
+    from .commands import show_router
+
+    show_router(load(flags, os.environ).options, job)
+
+
+@app.command()
+@takes(PLACE)
+def expert(
+    ctx: typer.Context,
+    flags: dict[str, object],
+    action: Annotated[str, typer.Argument(help="add, remove, use, ignore or list.", metavar="ACTION")] = "list",
+    name: Annotated[str, typer.Argument(help="The expert's name.", metavar="NAME")] = "",
+    data: Annotated[str, typer.Option("--data", help="Data of your own that it is trained on; they stay here.")] = "",
+    steps: Annotated[int, typer.Option("--steps", help="Local steps of its training.", min=1, max=1_000_000)] = 200,
+    job: Job = "",
+) -> None:
+    """Add an expert of your own to the run's paths, withdraw it, or choose which experts mixtures use here."""
+    from .commands import change_experts
+
+    chosen = next((one for one in EXPERT_ACTIONS if one == action), None)
+    if chosen is None:
+        raise UsageError(f"expert {action[:40]!r} is unknown; {suggestion(action, EXPERT_ACTIONS)}")
+    if chosen != "list" and not name:
+        raise UsageError(f"expert {action}: name the expert, as in `expert {action} mine`")
+    source = str(Path(data).expanduser().absolute()) if data else ""
+    request = ControlRequest("expert", action=chosen, expert=name, data=source, steps=steps, job=job)
+    change_experts(load(flags, os.environ).options.data_dir, request)
 
 
 @app.command()
@@ -228,6 +267,7 @@ def generate(
     seed: Annotated[
         int | None, typer.Option("--seed", help="The same text each time.", min=0, max=(1 << 62) - 1)
     ] = None,
+    path: PathName = "",
     job: Job = "",
 ) -> None:
     """Continue a text with the language model of the running node, or of an exported file."""
@@ -235,9 +275,37 @@ def generate(
 
     chosen = random.getrandbits(62) if seed is None else seed
     request = ControlRequest(
-        "generate", job=job, prompt=prompt, length=length, temperature=temperature, top_k=top_k, seed=chosen
+        "generate",
+        job=job,
+        prompt=prompt,
+        length=length,
+        temperature=temperature,
+        top_k=top_k,
+        seed=chosen,
+        path=path,
     )
     generate_text(load(flags, os.environ).options.data_dir, model, request)
+
+
+@app.command()
+@takes(PLACE)
+def queues(
+    ctx: typer.Context,
+    flags: dict[str, object],
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            help="add NAME=TASK[,KEY=VALUE...], pause QUEUE, resume QUEUE, or weights PART=NUMBER (convergence, "
+            "complexity, length, idle).",
+            metavar="CHANGE...",
+        ),
+    ],
+    job: Job = "",
+) -> None:
+    """Change the queues of a run that was founded here, for all members: add a model, pause a queue, set weights."""
+    from .commands import change_queues
+
+    change_queues(load(flags, os.environ).options.data_dir, words, job)
 
 
 @app.command()

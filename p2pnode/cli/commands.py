@@ -1,4 +1,4 @@
-"""Commands to the running node: `export`, `generate`, `revert`, `ban`, `unban`, `pause`, `resume`, `limits`.
+"""Commands to the running node: `export`, `generate`, `revert`, `ban`, `unban`, `pause`, `resume`, `limits`, `queues`.
 
 `export` and `generate` also work without one.
 """
@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -14,9 +14,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..config.options import Options
+from ..config.options import PATHS, Options
 from ..config.resolve import changed
-from ..jobs.registry import LOOP
+from ..jobs.contract import JobSettings
+from ..jobs.registry import LOOP, load_kind
 from ..jobs.train.plan import TrainPlan, train_plans
 from ..node.control import WORK_LIMIT, NotRunning, ask
 from ..node.joining import Run, last_run
@@ -24,19 +25,20 @@ from ..storage.files import DiskStorage
 from ..storage.state_file import check_target
 from ..wire.control import ControlRequest
 from ..wire.errors import LocalProblem, UsageError, suggestion
-from ..wire.status import NO_LIMITS
+from ..wire.status import NO_LIMITS, JobTable
 from ..wire.types import MAX_REASON
 
 
-def export_weights(options: Options, file: str, shared: bool, job: str = "") -> None:
+def export_weights(options: Options, file: str, shared: bool, job: str = "", path: str = "") -> None:
     """Write the model's state dict to a file, whole or not at all, and print what was written."""
     target = Path(file).expanduser().absolute()
     check_target(target)
     try:
-        print(
-            ask(options.data_dir, ControlRequest("export", file=str(target), shared=shared, job=job), WORK_LIMIT).said
-        )
-    except NotRunning:
+        request = ControlRequest("export", file=str(target), shared=shared, job=job, path=path)
+        print(ask(options.data_dir, request, WORK_LIMIT).said)
+    except NotRunning as problem:
+        if path:
+            raise NotRunning(f"{problem}; --path needs a running node") from None
         print(_export_saved(options, target, shared, job))
 
 
@@ -108,6 +110,35 @@ def _printable(text: str) -> str:
     return "".join(sign if sign.isprintable() or sign in "\n\t" else "·" for sign in text)
 
 
+def show_router(options: Options, job: str) -> None:
+    """Print what each path got: of the running node's job, or of the data named here, before anything is founded."""
+    if options.paths:
+        kind = load_kind(PATHS)
+        assert kind.preview is not None
+        tables = kind.preview(kind.read(JobSettings(PATHS, {}, options, alone=True)))
+    else:
+        tables = ask(options.data_dir, ControlRequest("router", job=job), WORK_LIMIT).tables
+    print_tables(tables)
+
+
+def change_experts(data_dir: Path, request: ControlRequest) -> None:
+    """Add, withdraw, use, ignore or list experts."""
+    answer = ask(data_dir, request, WORK_LIMIT)
+    if answer.said:
+        print(answer.said)
+    elif any(table.rows for table in answer.tables):
+        print_tables(answer.tables)
+    else:
+        print("nobody offers an expert; `p2pnode expert add NAME --data PATH` makes one")
+
+
+def print_tables(tables: tuple[JobTable, ...]) -> None:
+    from .reports import console, job_table
+
+    for table in tables:
+        console().print(job_table(table, {}))
+
+
 def revert_peer(data_dir: Path, peer: str, job: str = "") -> None:
     print(ask(data_dir, ControlRequest("revert", peer=peer, job=job), WORK_LIMIT).said)
 
@@ -122,6 +153,11 @@ def ban_peer(data_dir: Path, peer: str, reason: str, job: str = "", lift: bool =
 
 def order(data_dir: Path, do: Literal["pause", "resume"]) -> None:
     print(ask(data_dir, ControlRequest(do)).said)
+
+
+def change_queues(data_dir: Path, words: Sequence[str], job: str) -> None:
+    """Change the queues of the running node's run, for all members, and print what was done."""
+    print(ask(data_dir, ControlRequest("queues", words=tuple(words), job=job), WORK_LIMIT).said)
 
 
 def change_limits(data_dir: Path, written: dict[str, str]) -> None:

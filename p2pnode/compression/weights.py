@@ -90,6 +90,15 @@ def read_weights(model: torch.nn.Module, layout: WeightLayout) -> Floats:
     return vector
 
 
+def write_weights(model: torch.nn.Module, layout: WeightLayout, vector: Floats) -> None:
+    """Loads a vector into the model; ValueError when the model has another layout."""
+    import torch
+
+    with torch.no_grad():
+        for parameter, place in _parameters(model, layout):
+            parameter.copy_(torch.from_numpy(vector[place]).view(parameter.shape))
+
+
 def _parameters(model: torch.nn.Module, layout: WeightLayout) -> Iterator[tuple[torch.nn.Parameter, slice]]:
     named = dict(model.named_parameters())
     for (name, shape), place in zip(layout.parameters, layout.layers().values(), strict=True):

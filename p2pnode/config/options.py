@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from ..wire.addresses import Address, Reachability
 from ..wire.invite import Invite
@@ -25,7 +25,9 @@ Device = Literal["auto", "cpu", "cuda", "mps"]
 Quarantine = Literal["auto", "on", "off"]  # auto: where samples of several nodes meet, or with --reserve
 TaskOption = bool | int | float | str
 
+ACTORS = "actors"  # the kind of a job in which every node learns a policy of its own
 QUEUES = "queues"  # the kind of a job that trains several models at once
+PATHS = "paths"  # the kind of a job that trains paths through one model
 TRAIN = "train"  # the kind of a job for which none is given
 DEFAULT_TASK = "digits"
 DEFAULT_POLICY = "deltaset"
@@ -111,6 +113,14 @@ class JobOptions:
         return ",".join([self.name if task is None else f"{self.name}={task}", *pairs])
 
 
+class DescribedJob(Protocol):
+    """A job described in Python, such as p2pnode.Queues."""
+
+    def job(self) -> JobOptions:
+        """The job as a founder gives it; UsageError where something in it is wrong."""
+        ...
+
+
 @dataclass(frozen=True)
 class NetworkOptions:
     """Where this node can be reached."""
@@ -165,12 +175,15 @@ class Options:
     output: OutputOptions = OutputOptions()
     jobs: tuple[JobOptions, ...] = ()  # of a run with several; empty: one train job, as `train` says
     models: tuple[JobOptions, ...] = ()  # of a job of kind `queues`, which trains several at once
+    paths: str = ""  # LEVELSxOPTIONS: train paths through a model, not one model
     only: tuple[str, ...] = ()  # the jobs of the run to take part in; empty: all
 
     def founded_jobs(self) -> tuple[JobOptions, ...]:
         """The jobs of a run founded with these options."""
         if self.role != "node" or self.run.meet_only:
             return ()
+        if self.paths and not self.jobs:
+            return (JobOptions(PATHS, PATHS),)
         return self.jobs or (JobOptions(QUEUES, QUEUES) if self.models else JobOptions(MAIN_JOB),)
 
     def train_options(self, name: str, alone: bool) -> TrainOptions:

@@ -11,7 +11,7 @@ from typing import Any
 from ..wire.errors import UsageError
 from ..wire.status import MAX_JOBS
 from ..wire.types import JOB_NAME
-from .options import TRAIN, JobOptions
+from .options import QUEUES, TRAIN, JobOptions
 from .readers import (
     AIMS,
     DEVICES,
@@ -71,24 +71,35 @@ def table(rows: Iterable[Setting]) -> dict[str, Setting]:
     return {row.key: row for row in rows}
 
 
-def read_jobs(raw: object) -> tuple[JobOptions, ...]:
-    """Jobs as `NAME[=TASK][,kind=KIND][,KEY=VALUE...]`, or as TOML tables.
+def read_jobs(raw: object, noun: str = "jobs") -> tuple[JobOptions, ...]:
+    """Jobs (or models) as `NAME[=TASK][,kind=KIND][,KEY=VALUE...]`, or as TOML tables.
 
     A KEY of the kind `train` is that of a training option, else of the task. Other kinds check their keys themselves.
     """
     items = raw if isinstance(raw, list | tuple) else str(raw).split(";")
     jobs = tuple(_read_job(dict(item) if isinstance(item, Mapping) else _job_pairs(str(item))) for item in items)
     if len({job.name for job in jobs}) < len(jobs):
-        raise UsageError("two jobs have one name; give each its own")
-    if len(jobs) > MAX_JOBS:
+        raise UsageError(f"two {noun} have one name; give each its own")
+    if len(jobs) > MAX_JOBS and noun == "jobs":
         raise UsageError(f"{len(jobs)} jobs are too many; a run has at most {MAX_JOBS}")
     return jobs
+
+
+def read_task(raw: object) -> str:
+    """The name of one task; UsageError where a model of queues was written instead."""
+    word = read_word(raw)
+    name, equals, _ = word.partition("=")
+    if equals and re.fullmatch(JOB_NAME, name):
+        raise UsageError(f"names one task; to train several models at once, write each as --model {word[:80]}")
+    return word
 
 
 def _job_pairs(text: str) -> dict[str, object]:
     first, _, rest = text.strip().partition(",")
     name, equals, task = first.partition("=")
     pairs = read_pairs(rest)
+    if first == QUEUES:  # a job of the kind that its name says
+        pairs.setdefault("kind", QUEUES)
     if bool(equals) != bool(task) or not (task or "kind" in pairs):
         raise UsageError(
             f"{text[:60]!r} is not NAME=TASK[,KEY=VALUE...]; for example wide=digits,hidden=256, "
@@ -147,7 +158,7 @@ SETTINGS: Mapping[str, Setting] = table(
         ),
         # training
         Setting(
-            "task", "train.task", read_word, "What to train: digits (the default), fashion-mnist, gpt, an installed "
+            "task", "train.task", read_task, "What to train: digits (the default), fashion-mnist, gpt, an installed "
             "task, package.module:Class or file.py[:Class].", "TASK",
         ),
         Setting(
@@ -215,8 +226,12 @@ SETTINGS: Mapping[str, Setting] = table(
             "NAME=TASK[,KEY=VALUE...]", many=True,
         ),
         Setting(
-            "model", "models", read_jobs, "Train several models at once, each with its own queue: one "
-            "--model for each, written as for --job.", "NAME=TASK[,KEY=VALUE...]", many=True,
+            "model", "models", partial(read_jobs, noun="models"), "Train several models at once, each with its own "
+            "queue: one --model for each, written as for --job.", "NAME=TASK[,KEY=VALUE...]", many=True,
+        ),
+        Setting(
+            "paths", "paths", read_word, "Found a run that trains paths through one model: its layers in LEVELS, each "
+            "with OPTIONS to choose from.", "LEVELSxOPTIONS",
         ),
         Setting("only", "only", read_only, "Take part in these jobs of the run only.", "NAME[,NAME...]"),
         # the network

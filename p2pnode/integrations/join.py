@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 LEAVE_LIMIT = 4.5  # seconds from leaving to the end of the thread,
 SHARE_LIMIT = 2.5  # of them for the last round
 JOIN_TIMEOUT = 60.0  # for finding the run of an invite, unless the user gives another
+_FOREVER = "without --join-timeout it keeps trying"  # a node of the command line does; a loop has JOIN_TIMEOUT
 _FLAG = re.compile(r"--([a-z]+(?:-[a-z]+)*)( [A-Z]+)?")
 _joined: weakref.WeakSet[Any] = weakref.WeakSet()  # models that take part in a run now
 
@@ -208,7 +209,7 @@ def in_python(text: str) -> str:
         argument = next((own for own, flag in _KEYS.items() if flag == key), key.replace("-", "_"))
         return f"{argument}=True" if SETTINGS[key].switch else f"{argument}={match[2] or ''}".replace("= ", "=")
 
-    return _FLAG.sub(written, text)
+    return _FLAG.sub(written, text.replace(_FOREVER, "join_timeout= gives it more time"))
 
 
 @dataclass(frozen=True)
@@ -244,6 +245,8 @@ class HookedLoop:
         if not isinstance(model, nn.Module):
             raise UsageError(f"p2pnode.join needs a torch model, not {type(model).__name__}")
         extras.check()
+        if extras.share is not None and ranks.several:
+            raise UsageError("share= works in loops of one process; under torchrun leave it out: ranks need equal data")
         several = list(optimizer) if isinstance(optimizer, list | tuple) else [optimizer]
         if not several:
             raise UsageError("p2pnode.join needs an optimizer, or a list of them")

@@ -67,7 +67,7 @@ class Ranks:
             state = FAILED if failed else CHANGED if handover.stepped(total) else NOTHING
         else:
             handover.total = total
-        state, at = self._told((state, source.steps), weights)
+        state, at = self._numbers_of_rank_0((state, source.steps), weights)
         if not self.speaks:
             source.lineage = (at, total)
         if state == FAILED:
@@ -77,13 +77,13 @@ class Ranks:
             source.arrived.set()
         return state == CHANGED
 
-    def _told(self, numbers: tuple[int, int], weights: ModelWeights) -> tuple[int, int]:
+    def _numbers_of_rank_0(self, numbers: tuple[int, int], weights: ModelWeights) -> tuple[int, int]:
         import torch
         import torch.distributed as dist
 
-        told = torch.tensor(numbers, dtype=torch.int64, device=weights.tensors[0].device)
-        dist.broadcast(told, 0)
-        state, at = told.tolist()
+        shared = torch.tensor(numbers, dtype=torch.int64, device=weights.tensors[0].device)
+        dist.broadcast(shared, 0)
+        state, at = shared.tolist()
         return state, at
 
     def _broadcast(self, tensors: Sequence[Any]) -> None:
@@ -107,7 +107,7 @@ class Ranks:
             if changed:
                 return True
             late = until is not None and time.monotonic() > until
-            if self._told((int(late), 0), hooked.weights)[0]:
+            if self._numbers_of_rank_0((int(late), 0), hooked.weights)[0]:
                 return False
             time.sleep(0.05)
 

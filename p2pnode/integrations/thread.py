@@ -1,4 +1,4 @@
-"""Runs a node in a thread with an event loop of its own, beside the training loop of the process."""
+"""Runs a node in a thread with an event loop of its own, next to the training loop of the process."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 ANSWER_LIMIT = 60.0  # seconds for a command
 POLL = 0.25
+BY_LOOP = 'by p2pnode.join(model, optimizer, "CODE"), or with P2PNODE_INVITE=CODE set'
 
 T = TypeVar("T")
 
@@ -30,7 +31,10 @@ T = TypeVar("T")
 class NodeThread:
     """One node in a thread. `problem` is what ended it, if that was no farewell; `ended` is set when it is gone."""
 
-    def __init__(self, options: Options, data_dir: DataDir, wanted: Path, stream: TextIO) -> None:
+    def __init__(
+        self, options: Options, data_dir: DataDir, wanted: Path, stream: TextIO, joining: str = BY_LOOP
+    ) -> None:
+        """`joining`: how others take part, in words in which CODE is the invite's code."""
         self.problem: BaseException | None = None
         self.ended = threading.Event()
         self.invite = ""
@@ -38,6 +42,7 @@ class NodeThread:
         self._data_dir = data_dir
         self._wanted = wanted
         self._stream = stream
+        self._joining = joining
         self._node: Node | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._up = threading.Event()  # the node exists, or never will
@@ -106,18 +111,15 @@ class NodeThread:
             self.invite = status.invite.split()[-1] if status.invite else ""
             if self.invite and not code:
                 code = self.invite
-                self._write(
-                    'p2pnode: others take part by p2pnode.join(model, optimizer, "CODE"), or with P2PNODE_INVITE=CODE '
-                    f"set, where CODE is\n{code}"
-                )
+                self._write(f"p2pnode: others take part {self._joining}, where CODE is\n{code}")
             if status.page and not page:
                 page = status.page
                 self._write(f"p2pnode: the page is at {page}")
             await asyncio.sleep(POLL)
 
     def _say(self, event: NodeEvent, clean: Callable[[str, int], str]) -> None:
-        told = {"founded", "joined", "resumed", "caught up", "resumed learning", "data directory", "done", "progress"}
-        if event.warning or event.kind in told:
+        shown = {"founded", "joined", "resumed", "caught up", "resumed learning", "data directory", "done", "progress"}
+        if event.warning or event.kind in shown:
             self._write(f"p2pnode: {clean(event.text, 600)}", warning=event.warning)
 
     def _write(self, text: str, warning: bool = False) -> None:

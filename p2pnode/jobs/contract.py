@@ -24,7 +24,7 @@ from ..wire.control import ControlAnswer, ControlRequest
 from ..wire.errors import UsageError, suggestion
 from ..wire.ids import PeerId
 from ..wire.messages import JobAnnouncement
-from ..wire.status import MAIN_JOB, ExchangeRow, JobStatus, PeerState, ShardRow
+from ..wire.status import MAIN_JOB, ExchangeRow, JobStatus, JobTable, PeerState, ShardRow
 from ..wire.types import Seconds
 from .scheduler import JobCompute
 
@@ -167,6 +167,8 @@ class JobKind:
     """Called before the network starts: the plan, None where it is not known here; the options of this node; the job's
     folder in the storage, which may hold more. UsageError or LocalProblem for what this machine can tell to be wrong.
     """
+    preview: Callable[[Any], tuple[JobTable, ...]] | None = None
+    """Heavy. What a job founded with these options would begin with, for people; None for a kind that shows nothing."""
 
 
 def options_reader(record: type[T]) -> Callable[[JobSettings], T]:

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..config.options import SimOptions, TaskOption, TrainOptions
+from ..config.options import DescribedJob, SimOptions, TaskOption, TrainOptions
 from ..config.split import Split
 from ..wire.run import Aim
 from .comparison import Comparison, compare
@@ -61,6 +61,7 @@ def simulate(
     *,
     task: str | TrainOptions | None = None,
     jobs: Mapping[str, str | Mapping[str, Any]] | None = None,
+    job: DescribedJob | None = None,
     rounds: int | str = _USUAL.rounds,
     seed: int | str = _USUAL.seed,
     seconds: float | str | None = None,
@@ -93,19 +94,19 @@ def simulate(
     "not given". Values may be written as on the command line (rate="20mbit", split="labels:2").
     `task` may be a whole `TrainOptions`. Instead of a task there may be several `jobs` by name, each with its task or a
     mapping of options: jobs={"small": "digits", "wide": {"task": "digits", "hidden": 256}}; {"kind": "mean"}
-    is a job of another kind. `record` names a file to write (see recording.py); `progress` is called with the share of
-    the rounds done and the virtual time. For faults, wrong clocks and options of single nodes make a `Scenario` and
-    call `run_scenario`.
+    is a job of another kind. `job` is one job described in Python, such as p2pnode.Queues. `record` names a file to
+    write (see recording.py); `progress` is called with the share of the rounds done and the virtual time.
+    For faults, wrong clocks and options of single nodes make a `Scenario` and call `run_scenario`.
 
     UsageError names the wrong argument; also one that has another value in `task`, or is about training without one.
     """
-    arguments = dict(locals())  # what follows `jobs` is, but for the last two, an option by the name of its field
+    arguments = dict(locals())  # what follows `job` is, but for the last two, an option by the name of its field
     options = {
         name: arguments[name]
         for name, parameter in inspect.signature(simulate).parameters.items()
-        if name not in ("task", "jobs", "record", "progress") and arguments[name] != parameter.default
+        if name not in ("task", "jobs", "job", "record", "progress") and arguments[name] != parameter.default
     }
-    return run_scenario(read_scenario(options, task, jobs), record, progress)
+    return run_scenario(read_scenario(options, task, jobs, job=None if job is None else job.job()), record, progress)
 
 
 class _Callable(ModuleType):

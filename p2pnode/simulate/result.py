@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from ..network.sim.swarm import SimHost
 from ..watch.graph import PeerGraph
+from ..watch.queues import table_rows
 from ..watch.rows import TableRows, need
 from ..watch.view import SwarmView
 from ..wire.errors import P2pnodeError
@@ -157,19 +158,23 @@ class SimResult:
         outcome = ", ".join(results) or f"{self.virtual_seconds:.0f} virtual seconds"
         return f"<SimResult: {self.scenario.describe()}: {outcome}{'' if self.finished else '; not finished'}>"
 
-    def rows(self) -> TableRows:
+    def rows(self, table: str = "") -> TableRows:
         """A row for each round of each node; where nothing was trained, for each time a node's peers were counted.
 
-        Where a run has several jobs there is a column `job`.
+        Where a run has several jobs there is a column `job`. With the title of a table that jobs report, such as
+        "queues": its rows at the end, as the first node has them.
         """
+        if table:
+            reported = [table_rows(status.jobs, table) for status in self.statuses if status is not None]
+            return next((rows for rows in reported if rows), TableRows())
         if not self.curves:
             return TableRows(row._asdict() for row in self.peer_counts)
         several = len({row.job for row in self.curves}) > 1
         return TableRows({**row.flat(), **({"job": row.job} if several else {})} for row in self.curves)
 
-    def frame(self) -> pandas.DataFrame:
+    def frame(self, table: str = "") -> pandas.DataFrame:
         """The rows as a data frame. LocalProblem where pandas is not installed."""
-        return self.rows().frame()
+        return self.rows(table).frame()
 
     def plot(self) -> Figure:
         """Accuracy of all nodes over time and over traffic. LocalProblem where matplotlib is not installed."""

@@ -176,12 +176,14 @@ def read_scenario(
     task: str | TrainOptions | None,
     jobs: Mapping[str, str | Mapping[str, Any]] | None = None,
     label: Callable[[Setting], str] = lambda item: item.field.rpartition(".")[2],
+    job: JobOptions | None = None,
 ) -> Scenario:
     """The scenario that options by field name describe; UsageError in one line, in which `label` names an option."""
     sim, train = read_simulation(given, label)
-    several = () if jobs is None else read_jobs([_job_table(name, job) for name, job in jobs.items()])
+    several = () if jobs is None else read_jobs([_job_table(name, one) for name, one in jobs.items()])
+    several = several if job is None else (*several, job)
     if several and task is not None:
-        raise UsageError("task contradicts jobs; name the task of each job there")
+        raise UsageError(f"task contradicts {'jobs' if job is None else 'job'}; name each task there")
     task = SIMULATED if several else task
     if task is None and (wrong := [name for name in given if name in (*train, "rounds", "circle", "speeds", "alone")]):
         raise UsageError(f"{wrong[0]} is about training; name what is trained, as in task='digits', or leave it out")

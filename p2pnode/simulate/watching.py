@@ -71,14 +71,16 @@ class Watch:
         manifest = next((read_manifest(node.manifest) for node, _ in nodes if node.manifest), None)
         first = next(iter(self._training.trained), "")
         fingerprints = {node.peer_id: jobs[first].announcement().fingerprint for node, jobs in nodes if first in jobs}
+        statuses = [{name: job.status() for name, job in jobs.items()} for _, jobs in nodes]
         peers = with_first_circle(
-            own_state(node.peer_id, node.name, node.role, {name: job.status() for name, job in jobs.items()})
-            for node, jobs in nodes
+            own_state(node.peer_id, node.name, node.role, found)
+            for (node, _), found in zip(nodes, statuses, strict=True)
         )
+        reported = {name: status for name, status in (statuses[0] if statuses else {}).items() if status.tables}
         rows = [row for _, jobs in nodes for job in jobs.values() for row in job.exchanges()]
         reason, shards = f"{len(peers)} nodes", self._shards()
         graph = PeerGraph(
-            now, "", "simulation", "connected", reason, peers, edges(rows), shards=shards, manifest=manifest
+            now, "", "simulation", "connected", reason, peers, edges(rows), reported, shards=shards, manifest=manifest
         )
         known = {str(peer): fingerprint for peer, fingerprint in fingerprints.items() if fingerprint}
         graph = with_similarity(graph, known, annealed(manifest, now + EPOCH))

@@ -32,6 +32,7 @@ MAX_PACKED_BYTES = 1 << 30  # of unpacked .gz files, which are kept in memory
 MAX_LABELS = 10_000_000  # windows of which the file is listed
 OPEN_FILES = 256  # at a time
 CHECKED_WINDOWS = 64
+DOCUMENT_WINDOWS = 16  # of a file, that count as one document at most
 TRAIN_TOKENS, TEST_TOKENS = "train.bin", "val.bin"
 CUT_AT = 1 << 20  # characters of a text that are cut into tokens at a time
 CUT_TOGETHER = 8  # such parts, by several threads
@@ -104,6 +105,19 @@ class Windows(Dataset[dict[str, Tensor]]):
         if len(self._pieces) < 2 or len(self) > MAX_LABELS:
             return None
         return np.repeat(np.arange(len(self._pieces)), [piece.windows for piece in self._pieces])
+
+    @property
+    def documents(self) -> NDArray[np.int64]:
+        """The document that each window is from: a file, or a part of a long one."""
+        counts = [piece.windows for piece in self._pieces]
+        parts = [-(-count // DOCUMENT_WINDOWS) for count in counts]
+        firsts = np.cumsum([0, *parts])
+        within = [first + np.arange(count) // DOCUMENT_WINDOWS for first, count in zip(firsts, counts, strict=False)]
+        return np.concatenate(within).astype(np.int64) if within else np.empty(0, np.int64)
+
+    def name_of(self, row: int) -> str:
+        """The name of the file that a window is from."""
+        return self._pieces[int(np.searchsorted(self._ends, row, side="right"))].name
 
     def columns(self) -> dict[str, Tensor]:
         """All windows in memory; ValueError as above."""

@@ -7,6 +7,7 @@ Muon treats each as a matrix of its own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -53,12 +54,54 @@ class Decoder(nn.Module):
         With a `cache` the tokens go on where those before ended; it is filled, and the context bounds its length.
         """
         begin = cache[0][0].shape[2] if cache else 0
-        end = begin + tokens.shape[1]
-        turn = self.cosines[begin:end], self.sines[begin:end]
         hidden = self.table(tokens.long())
-        for number, block in enumerate(self.blocks):
-            hidden = block(hidden, turn, cache, number)
+        for number in range(len(self.blocks)):
+            hidden = self.through(number, hidden, cache, begin)
+        return self.logits(hidden)
+
+    def through(self, number: int, hidden: Tensor, cache: Cache | None = None, begin: int = 0) -> Tensor:
+        """What one block makes of hidden states (batch, time, width), the first of which is at place `begin`."""
+        end = begin + hidden.shape[1]
+        found: Tensor = self.blocks[number](hidden, (self.cosines[begin:end], self.sines[begin:end]), cache, number)
+        return found
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """The logits of each next token, from what the last block gave."""
         return functional.linear(self.norm(hidden), self.table.weight)
+
+
+class MixedDecoder(nn.Module):
+    """Mixes the predictions of several decoders. Their weights follow how well each predicted the tokens so far."""
+
+    def __init__(self, decoders: Sequence[Decoder], weights: Sequence[float]) -> None:
+        super().__init__()
+        self.decoders = nn.ModuleList(decoders)
+        self.context = decoders[0].context
+        self.table = decoders[0].table
+        self._first = torch.tensor(weights).log()
+        self._weights = self._first
+        self._caches: list[Cache] = []
+        self._expected: Tensor | None = None  # log probabilities of the next token, for each decoder
+
+    def forward(self, tokens: Tensor, cache: Cache) -> Tensor:
+        """The log probabilities of the token after the last one (1, 1, vocabulary), from tokens (1, time).
+
+        An empty `cache` begins anew; what is kept of earlier tokens is kept here.
+        """
+        if not cache:
+            self._caches, self._expected = [[] for _ in self.decoders], None
+            cache.append((tokens, tokens))
+        predicted = [
+            decoder(tokens, own).float().log_softmax(-1)[0]
+            for decoder, own in zip(self.decoders, self._caches, strict=True)
+        ]
+        logs = torch.stack(predicted).cpu()  # (decoders, time, vocabulary)
+        weights = self._first if self._expected is None else self._weights + self._expected[:, tokens[0, 0]]
+        known = tokens[0, 1:].cpu().long().expand(len(logs), -1)[..., None]
+        weights = weights + logs[:, :-1].gather(2, known).sum((1, 2))
+        self._weights = weights.log_softmax(0)
+        self._expected = logs[:, -1]
+        return (self._weights[:, None] + self._expected).logsumexp(0)[None, None]
 
 
 class Block(nn.Module):

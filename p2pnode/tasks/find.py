@@ -24,6 +24,10 @@ from .task import Option, Task
 P = TypeVar("P")
 
 
+class OtherKindOfTask(UsageError):
+    """What the user names is a task, but of another kind of work."""
+
+
 def load_task(spec: str, options: Mapping[str, Option] | None = None, source: str | None = None) -> Task:
     """The task that a user names; UsageError when there is none.
 
@@ -145,6 +149,9 @@ def _pick(module: ModuleType, name: str, place: str, base: type[P]) -> type[P]:
         if isinstance(value, type) and issubclass(value, base) and value is not base
     }
     if name:
+        other = getattr(getattr(module, name, None), "job_kind", "")
+        if name not in own and other:
+            raise OtherKindOfTask(f"{place}:{name} is a task of the job kind {other}; add --job NAME,kind={other}")
         if name not in own:
             raise UsageError(f"{place} has no task {name!r}; {suggestion(name, own)}")
         return own[name]

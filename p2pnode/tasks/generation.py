@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .decoder import Cache, Decoder
+from .decoder import Cache, Decoder, MixedDecoder
 from .tokenizer import UNKNOWN, Tokenizer
 
 
@@ -23,7 +23,7 @@ class Generation:
 
 
 @torch.no_grad()
-def next_tokens(model: Decoder, tokens: Sequence[int], how: Generation) -> Iterator[int]:
+def next_tokens(model: Decoder | MixedDecoder, tokens: Sequence[int], how: Generation) -> Iterator[int]:
     """The tokens that follow some, at most as many as the model's context has.
 
     When the context is full, the later half of it goes on: then all is computed anew, once in half a context.

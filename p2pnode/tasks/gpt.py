@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
 from ..wire.errors import UsageError, suggestion
 from ..wire.status import Figure
-from .corpus import Corpus, is_tokens, open_corpus
+from .blocks import Layer, TaskBlocks
+from .corpus import Corpus, Windows, is_tokens, open_corpus
 from .data import TaskData
-from .decoder import Decoder, DecoderShape
+from .decoder import Decoder, DecoderShape, MixedDecoder
+from .features import token_counts
 from .generation import Generation, as_text, next_tokens
 from .optimizers import AdamW, Clipped, Optimizer, muon
 from .task import PROBE_INPUTS, Evaluation, Option, Samples, Task
@@ -70,7 +73,7 @@ class Gpt(Task):
     batch_size = 16
     evaluation_batch = 64
     bfloat16_on_cpu = True
-    algorithm = "adamw"  # or muon, which is better alone and worse in a swarm (docs/log.md)
+    algorithm = "muon"  # or adamw, which sends a third of the bytes and learns less from a step (docs/log.md)
     learning_rate = 0.003  # of AdamW, which learns the table and the vectors beside Muon too
     muon_rate = 0.02
     clip = 1.0  # norm of the gradient, at most
@@ -144,8 +147,15 @@ class Gpt(Task):
 
     def test_data(self) -> Samples:
         held = self._corpus().test
-        chosen = np.linspace(0, len(held) - 1, min(len(held), max(1, self.test_windows))).round().astype(np.int64)
-        return held.__getitems__(chosen.tolist())
+        return held.__getitems__(self._tested(held).tolist())
+
+    def _tested(self, held: Windows) -> NDArray[np.int64]:
+        """The windows of the held-out text that are tested on."""
+        return np.linspace(0, len(held) - 1, min(len(held), max(1, self.test_windows))).round().astype(np.int64)
+
+    def documents(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        corpus = self._corpus()
+        return corpus.train.documents, corpus.test.documents[self._tested(corpus.test)]
 
     def _corpus(self) -> Corpus:
         if not self.source:
@@ -156,10 +166,25 @@ class Gpt(Task):
         return _open(self.source, shape.context, shape.vocabulary, self._cuts)
 
     def losses(self, model: nn.Module, batch: Samples) -> Tensor:
-        x = batch["x"].long()
-        logits: Tensor = model(x[:, :-1])
-        each = functional.cross_entropy(logits.flatten(0, 1).float(), x[:, 1:].flatten(), reduction="none")
-        return each.view(len(x), -1).mean(1)
+        return self.piece_losses(model, batch).mean(1)
+
+    def piece_losses(self, model: nn.Module, batch: Samples) -> Tensor:
+        return _token_losses(model(batch["x"].long()[:, :-1]), batch)
+
+    def features(self, samples: Samples, size: int, prefix: int | None = None) -> Tensor:
+        return torch.from_numpy(token_counts(samples["x"][:, :prefix].numpy(), size))
+
+    def blocks(self, model: nn.Module) -> TaskBlocks:
+        assert isinstance(model, Decoder)
+        layers = [Layer(block, partial(model.through, number)) for number, block in enumerate(model.blocks)]
+        return TaskBlocks(
+            lambda batch: model.table(batch["x"].long()[:, :-1]),
+            layers,
+            lambda hidden, batch: _token_losses(model.logits(hidden), batch).mean(1),
+        )
+
+    def mixture(self, models: Sequence[nn.Module], weights: Sequence[float]) -> nn.Module:
+        return MixedDecoder([model for model in models if isinstance(model, Decoder)], weights)
 
     def confidence(self, losses: Tensor, batch: Samples) -> Tensor:
         """How sure the model is of a token, counted as of a byte: who knows nothing has 1/256 in any vocabulary."""
@@ -201,7 +226,7 @@ class Gpt(Task):
         )
 
     def generate(self, model: nn.Module, prompt: str, how: Generation) -> Iterator[str]:
-        assert isinstance(model, Decoder)
+        assert isinstance(model, Decoder | MixedDecoder)
         cutter = self.cutter
         tokens = cutter.encode(prompt or "\n")
         if len(tokens) > model.context:
@@ -209,6 +234,13 @@ class Gpt(Task):
                 f"the prompt has {len(tokens):,} tokens, and this model looks at {model.context:,} at most; shorten it"
             )
         return as_text(next_tokens(model, tokens, how), cutter)
+
+    def as_samples(self, prompt: str) -> Samples:
+        return {"x": torch.tensor([self.cutter.encode(prompt)])}
+
+    def preview(self, sample: Samples) -> str:
+        known = self._cuts is not None or self.tokenizer != TOKENS
+        return " ".join(self.cutter.decode(sample["x"][0].tolist()).split()) if known else ""
 
     def sample(self, model: nn.Module) -> str:
         if self._cuts is None and self.tokenizer == TOKENS:
@@ -228,6 +260,13 @@ class Gpt(Task):
     def use_facts(self, facts: Mapping[str, str]) -> None:
         if "tokenizer" in facts:
             self._cuts = FileTokenizer(facts["tokenizer"].encode(), "the exported tokenizer")
+
+
+def _token_losses(logits: Tensor, batch: Samples) -> Tensor:
+    """The loss of each token but the first, (samples, tokens)."""
+    x = batch["x"].long()
+    each = functional.cross_entropy(logits.flatten(0, 1).float(), x[:, 1:].flatten(), reduction="none")
+    return each.view(len(x), -1)
 
 
 @cache

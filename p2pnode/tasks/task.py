@@ -19,7 +19,7 @@ trainers use the same tensors.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -38,6 +38,7 @@ from .data import rows as rows
 from .optimizers import Optimizer, Sgd
 
 if TYPE_CHECKING:
+    from .blocks import TaskBlocks
     from .generation import Generation
 
 Option = bool | int | float | str
@@ -154,6 +155,44 @@ class Task:
         if labels is None or not isinstance(outputs, Tensor) or outputs.ndim != 2 or len(outputs) != len(labels):
             return None
         return int((outputs.argmax(1) == labels).sum())
+
+    def blocks(self, model: nn.Module) -> TaskBlocks | None:
+        """The model as layers between two ends; None where it cannot be cut. Kinds of work that share parts need it."""
+        return None
+
+    def piece_losses(self, model: nn.Module, batch: Samples) -> Tensor:
+        """The losses of the pieces of each sample (samples, pieces), such as the tokens of a text; their mean counts.
+
+        Pieces are predicted one after the other, so a mixture of models may use what was seen of earlier ones.
+        """
+        return self.losses(model, batch)[:, None]
+
+    def features(self, samples: Samples, size: int, prefix: int | None = None) -> Tensor | None:
+        """What a router sees of each sample, at most `size` numbers that are not negative and can be added up.
+
+        With a `prefix` only so many pieces from the beginning count: what is known before the rest is predicted. None:
+        a router looks at the model's hidden states of the inputs instead.
+        """
+        return None
+
+    def documents(self) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+        """The document that each sample is from, of data() and of test_data(); None: each is one of its own.
+
+        Samples of one document are routed together, and numbers need only be different within one of the two.
+        """
+        return None
+
+    def as_samples(self, prompt: str) -> Samples:
+        """A prompt as a sample that a router can look at; UsageError where the task has no texts."""
+        raise UsageError(f"task {self.name} has no texts, so nothing can be routed by a prompt")
+
+    def preview(self, sample: Samples) -> str:
+        """One sample in a line, for people: the beginning of a text, say. "": there is nothing to show."""
+        return ""
+
+    def mixture(self, models: Sequence[nn.Module], weights: Sequence[float]) -> nn.Module:
+        """One model for `generate` that mixes what several predict; weights follow how well each predicted so far."""
+        raise UsageError(f"task {self.name} cannot mix models")
 
     def probe(self) -> Samples:
         """Fixed inputs on which models are compared, about 128 of the test data."""

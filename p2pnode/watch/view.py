@@ -14,6 +14,7 @@ from ..wire.errors import UsageError
 from ..wire.status import PeerState
 from .graph import PeerGraph, headline
 from .history import thinned, write_views
+from .queues import ownership, queue_rows
 from .rows import Row, TableRows, need
 from .text import clean
 
@@ -109,6 +110,32 @@ class SwarmView:
         groups = _grouped(picture, lambda peer: peer.job().circle if circles else "whole run")
         return TableRows({"circle": name, **about, **_summed(members)} for name, members in groups)
 
+    def paths(self, at: float | None = None) -> TableRows:
+        """The paths of a job of kind paths: who trains each, and the mean of the losses that these nodes report."""
+        found: dict[str, list[dict[str, object]]] = {}
+        for peer in self.picture(at).peers:
+            figures: dict[str, object] = {figure.name: figure.value for figure in peer.job().figures}
+            for path in str(figures.get("path", "")).split(", ") if "loss_path" in figures else ():
+                found.setdefault(path, []).append({"name": peer.name, **figures})
+        return TableRows(
+            {
+                "path": path,
+                "nodes": len(own),
+                "names": ", ".join(str(one["name"]) for one in own),
+                "loss": _mean_of(own, "loss_path"),
+                "loss_prefix": _mean_of(own, "loss_prefix"),
+            }
+            for path, own in sorted(found.items())
+        )
+
+    def queues(self, at: float | None = None) -> TableRows:
+        """A row for each queue: owner, term, length, accuracy, and the score with its parts and their reason."""
+        return queue_rows(self.picture(at))
+
+    def ownership(self) -> TableRows:
+        """A row for each time that somebody owned a queue, from when to when that was seen."""
+        return ownership(self.pictures)
+
     def history(self) -> TableRows:
         """A row for each peer at each moment."""
         return TableRows({"time": one.time, **_peer_row(peer)} for one in self.pictures for peer in one.peers)
@@ -171,6 +198,13 @@ class SwarmView:
 
         return plot_history(self.pictures)
 
+    def plot_queues(self) -> Figure:
+        """Who owned which queue when."""
+        need("matplotlib")
+        from .figures.queues import plot_queues
+
+        return plot_queues(self.pictures)
+
     def widget(self) -> SwarmWidget:
         """The peer graph to drag, zoom and scrub in a notebook. Over a live view it follows what happens."""
         need("anywidget")
@@ -195,6 +229,11 @@ class SwarmView:
         from .notebook.html import swarm_html
 
         return swarm_html(self.pictures, self.state)
+
+
+def _mean_of(figures: Sequence[dict[str, object]], name: str) -> float | None:
+    known = [float(value) for one in figures if isinstance(value := one.get(name), int | float)]
+    return sum(known) / len(known) if known else None
 
 
 def _peer_row(peer: PeerState) -> Row:

@@ -6,10 +6,12 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from .status import MergeRow, NodeStatus, ShardRow
+from .status import JobTable, MergeRow, NodeStatus, ShardRow
 from .types import MAX_REASON
 
 MAX_LENGTH = 100_000  # tokens of a generated text
+ExpertAction = Literal["add", "remove", "use", "ignore", "list"]
+EXPERT_ACTIONS: tuple[ExpertAction, ...] = ("add", "remove", "use", "ignore", "list")
 
 
 class ControlRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -17,7 +19,7 @@ class ControlRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     do: Literal[
         "status", "leave", "export", "generate", "revert", "log", "blame", "shards", "fingerprints", "pause", "resume",
-        "limits", "ban", "unban",
+        "limits", "queues", "router", "expert", "ban", "unban",
     ]  # fmt: skip
     file: str = ""  # to export to, an absolute path
     shared: bool = False  # export the shared weights, not their average over rounds
@@ -32,6 +34,12 @@ class ControlRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     top_k: Annotated[int, msgspec.Meta(ge=0)] = 0
     seed: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)] = 0
     generation: str = ""  # one that goes on, instead of a prompt
+    words: tuple[str, ...] = ()  # what to change about queues, as the user wrote it
+    path: str = ""  # of a job of kind paths, to export or to generate with; "all": every one
+    expert: str = ""  # a name, to do something with; "": list them
+    action: ExpertAction = "list"  # what to do with the expert
+    data: str = ""  # of an expert that is added, an absolute path
+    steps: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 200  # local steps that it is trained for
     limits: dict[str, str | bool | float] = {}  # to change, by the names of their flags; `off` is no limit
 
 
@@ -46,6 +54,7 @@ class ControlAnswer(msgspec.Struct, frozen=True):
     shards: tuple[ShardRow, ...] = ()
     fingerprints: dict[str, bytes] = {}  # by peer, as announced
     manifest: bytes = b""  # of the run, signed; with the fingerprints
+    tables: tuple[JobTable, ...] = ()
     generation: str = ""  # there is more to ask for, by this name; "": it is over
     pending: str = ""  # how far it is; ask again for the result
     refused: bool = False  # the request was understood, and could not be done

@@ -49,6 +49,7 @@ class JobTable(msgspec.Struct, frozen=True):
     title: str
     columns: tuple[tuple[str, str], ...]
     rows: tuple[tuple[FigureValue, ...], ...] = ()
+    shaded: bool = False  # views may colour its cells by the number that each begins with, the smallest strongest
 
 
 Figures = Annotated[tuple[Figure, ...], msgspec.Meta(max_length=MAX_FIGURES)]

@@ -1,5 +1,6 @@
 // The jobs of this node: one table for each kind of work, and the tables that jobs report about themselves.
 import { by, clean, element, figure, flat, number, percent, whole } from "./format.js";
+import { drawOwnership } from "./queues.js";
 import { Rows, TEXT, reportedColumns } from "./tables.js";
 
 // What jobs that train a model add to the table, besides the figures that any job may report.
@@ -19,9 +20,21 @@ const LAST = [
   ["job.reason", ({ reason }) => clean(reason, 120) || "–", TEXT],
 ];
 
+// Colours the cells of a table by the number that each begins with: the smallest most.
+const shade = (rows) => {
+  const found = rows.flat().map(parseFloat).filter(Number.isFinite);
+  const [low, high] = [Math.min(...found), Math.max(...found)];
+  return (row, { cells }) =>
+    cells.forEach((cell, at) => {
+      const value = parseFloat(cell);
+      const share = !Number.isFinite(value) ? 0 : high > low ? 15 + (40 * (high - value)) / (high - low) : 35;
+      row.cells[at].style.background = share ? `color-mix(in srgb, var(--good) ${share.toFixed(0)}%, transparent)` : "";
+    });
+};
+
 export class JobsView {
   constructor(store, openTab) {
-    Object.assign(this, { store, openTab, tables: new Map() });
+    Object.assign(this, { store, openTab, tables: new Map(), owners: new Map() });
   }
 
   show() {
@@ -39,18 +52,33 @@ export class JobsView {
     for (const [key, made] of this.tables) if (!wanted.has(key)) this.tables.delete(key), made.place.remove();
     for (const [key, table] of wanted) {
       if (!this.tables.has(key)) this.tables.set(key, this.make(table));
-      this.tables.get(key).rows.show(table.rows, this.store.job);
+      this.tables.get(key).rows.show(table.rows, this.store.job, table.mark);
+    }
+    this.ownership(jobs.filter((job) => job.tables?.some(({ title }) => title === "queues")));
+  }
+
+  // A picture for each job with queues: who owned which of them when.
+  ownership(jobs) {
+    for (const [name, place] of this.owners) if (!jobs.some((job) => job.name === name)) this.owners.delete(name), place.remove();
+    for (const { name } of jobs) {
+      if (!this.owners.has(name)) {
+        const place = element("div", "", { class: "ownership" });
+        this.owners.set(name, element("figure", "", {}, element("figcaption", `${clean(name, 40)}: who owned which queue when`), place));
+        by("job-tables").append(this.owners.get(name));
+      }
+      drawOwnership(this.owners.get(name).lastChild, this.store.pictures, name);
     }
   }
 
   // A table that a job reports about itself.
-  want(wanted, job, { title, columns, rows }) {
+  want(wanted, job, { title, columns, rows, shaded }) {
     const cell = (at, unit) => ({ cells }) => figure(cells[at], unit, this.store.latest);
     wanted.set(JSON.stringify([job.name, title, columns]), {
       title: `${clean(job.name, 40)}: ${clean(title, 80)}`,
       columns: columns.map(([label, unit], at) => [{ label: clean(label, 60) }, cell(at, unit), ...(rows.some((row) => typeof row[at] === "string") ? [TEXT] : [])]),
       rows: rows.slice(0, 200).map((cells, id) => ({ id, cells })),
       plain: true,
+      mark: shaded ? shade(rows) : undefined,
     });
   }
 

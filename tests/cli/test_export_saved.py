@@ -1,4 +1,4 @@
-"""`export` from disk: what a node had saved, whatever circle it was in."""
+"""`export` from disk: what a node had saved, whatever circle it was in. `--settle` needs a running node."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from safetensors.numpy import load_file
 
 from p2pnode.circles.members import CurrentCircle
 from p2pnode.circles.transitions import split_off
-from p2pnode.cli.commands import export_weights
+from p2pnode.cli import app, commands, run
+from p2pnode.cli.commands import export_settled, export_weights
 from p2pnode.config.options import Options, TrainOptions
 from p2pnode.jobs.contract import job_folder
 from p2pnode.jobs.model.checkpoints import progress_folder
@@ -25,6 +26,7 @@ from p2pnode.node.joining import found_run, save_run
 from p2pnode.storage.checkpoints import CheckpointStore
 from p2pnode.storage.datadir import open_data_dir
 from p2pnode.training.trainer import Trainer
+from p2pnode.wire.control import ControlAnswer, ControlRequest
 
 
 def publish(policy: DeltaSetPolicy, seed: int) -> bytes:
@@ -63,3 +65,30 @@ def test_what_was_published_after_the_last_save_is_in_it_in_any_circle(tmp_path:
         about = file.metadata()
     assert about["circle"] == ("ab12" if split else "") and about["round"] == "2"
     assert (about["run"], about["job"], about["task"]) == (run.access.run, "main", "digits")
+
+
+def test_settling_needs_a_running_node(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, place = str(tmp_path / "model.pt"), ["--data-dir", str(tmp_path / "node")]
+    assert run(app, ["export", file, "--settle", *place], "p2pnode") == 1
+    assert capsys.readouterr().err.count("\n") == 1
+    assert run(app, ["export", file, "--settle", "--shared", *place], "p2pnode") == 2
+    assert "leave out --shared" in capsys.readouterr().err
+    assert not (tmp_path / "model.pt").exists() and not (tmp_path / "node").exists()
+
+
+def test_settling_shows_how_far_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    far = [ControlAnswer(pending="settling: 0 of 150 steps")] * 2 + [ControlAnswer(pending="settling: 9 of 150 steps")]
+    answers = iter([*far, ControlAnswer(said="wrote it")])
+
+    def ask(place: Path, request: ControlRequest, limit: float) -> ControlAnswer:
+        assert request.do == "export" and request.settle and request.file == str(tmp_path / "model.pt")
+        return next(answers)
+
+    monkeypatch.setattr(commands, "ask", ask)
+    monkeypatch.setattr(commands, "SETTLING_LOOK", 0.0)
+    export_settled(tmp_path, str(tmp_path / "model.pt"))
+    assert capsys.readouterr().out.splitlines() == [
+        "settling: 0 of 150 steps", "settling: 9 of 150 steps", "wrote it",
+    ]  # fmt: skip

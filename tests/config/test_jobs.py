@@ -72,3 +72,11 @@ def test_what_concerns_one_task_holds_only_for_a_job_alone() -> None:
     assert (other.task, other.task_options, other.data) == (None, {}, None)
     assert (other.device, other.policy) == ("cpu", "gossip")
     assert (named.task, named.policy, named.device) == ("text", "average", "cpu")
+
+
+def test_the_task_of_a_policy_may_be_named_beside_its_job() -> None:
+    found = resolve([from_flags({"job": ["critic,kind=actors"], "task": "file.py:Short"})], Path()).options
+    assert (found.train.task, found.jobs[0].kind) == ("file.py:Short", "actors")
+    for jobs in (["a=digits"], ["critic,kind=actors", "b=digits"], ["critic=other.py,kind=actors"], ["a,kind=mean"]):
+        with pytest.raises(UsageError, match="contradicts"):
+            resolve([from_flags({"job": jobs, "task": "file.py:Short"})], Path())

@@ -13,7 +13,8 @@ import torch
 from torch import nn
 
 import p2pnode
-from p2pnode.integrations.join import in_python
+from p2pnode.integrations.join import LEAVE_LIMIT, SHARE_LIMIT, HookedLoop, JoinedRun, LoopExtras, in_python
+from p2pnode.integrations.ranks import Ranks
 from p2pnode.integrations.schedule import LineageLR
 from p2pnode.wire.addresses import parse_address
 from p2pnode.wire.errors import LocalProblem, UsageError
@@ -93,6 +94,61 @@ def test_it_works_in_an_interactive_python_and_leaves_at_its_end(tmp_path: Path)
     assert not (tmp_path / "node" / "control").exists()
 
 
+@pytest.mark.live
+@pytest.mark.slow
+def test_it_works_in_a_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a real kernel, whose event loop runs, over several cells and without a `with` block."""
+    import nbformat
+    from nbclient import NotebookClient
+
+    monkeypatch.setenv("PYTHONPATH", str(Path(p2pnode.__file__).parent.parent))
+    cells = [
+        "import torch, p2pnode\nmodel = torch.nn.Linear(3, 1)\noptimizer = torch.optim.SGD(model.parameters(), 0.1)",
+        f"swarm = p2pnode.join(model, optimizer, data_dir={str(tmp_path / 'node')!r}, **{HERE!r})\nswarm.wait(300)",
+        "for _ in range(5):\n    model(torch.ones(2, 3)).sum().backward()\n    optimizer.step()",
+        "print('steps', swarm.steps, swarm.state)\nswarm.leave()\nprint(swarm.state)",
+    ]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(text) for text in cells])
+    NotebookClient(notebook, timeout=500, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    shown = "".join(output.get("text", "") for cell in notebook.cells for output in cell.outputs)
+    assert "steps 5 joined" in shown and shown.rstrip().endswith("left")
+
+
+class StuckNode:
+    """A node that does not end. Its waits are noted, not made."""
+
+    def __init__(self) -> None:
+        import threading
+
+        self.ended, self.problem, self.invite = threading.Event(), None, ""
+        self.waited = 0.0
+        self.swept = False
+
+    def status(self) -> None:
+        return None
+
+    def leave(self) -> None:
+        pass
+
+    def wait(self, seconds: float) -> bool:
+        self.waited += seconds
+        return False
+
+    def sweep(self) -> None:
+        self.swept = True
+
+
+def test_leaving_takes_less_than_five_seconds_even_if_the_node_is_stuck() -> None:
+    model, optimizer = loop()
+    hooked, stuck = HookedLoop(model, optimizer, LoopExtras(), Ranks()), StuckNode()
+    hooked.source.arrived.set()
+    swarm = JoinedRun(hooked, stuck, Ranks())  # type: ignore[arg-type]
+    step(model, optimizer)
+    swarm.leave()
+    assert stuck.swept and SHARE_LIMIT <= stuck.waited <= SHARE_LIMIT + LEAVE_LIMIT
+    assert LEAVE_LIMIT < 5 and not optimizer._optimizer_step_post_hooks
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -116,6 +172,7 @@ def test_errors_speak_of_arguments() -> None:
     assert in_python("stop it, or give this one its own --data-dir") == "stop it, or give this one its own data_dir="
     assert in_python("add --found to found a private one") == "add found=True to found a private one"
     assert in_python("--set density=2") == "settings= density=2"
+    assert in_python("(without --join-timeout it keeps trying)") == "(join_timeout= gives it more time)"
 
 
 def test_a_schedule_follows_the_lineage() -> None:

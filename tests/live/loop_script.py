@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -39,14 +40,17 @@ if __name__ == "__main__":
     parser.add_argument("--plain", action="store_true", help="no with block, and no leave")
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--private", action="store_true")
+    parser.add_argument("--share", action="store_true", help="shards of the data may travel")
     given = parser.parse_args()
-    data = TensorDataset(*blobs(0, set(map(int, given.kept.split(",")))))
+    data: Any = TensorDataset(*blobs(0, set(map(int, given.kept.split(",")))))
+    data.classes = 3
     model = nn.Sequential(nn.Linear(2, given.hidden), nn.ReLU(), nn.Linear(given.hidden, 3))
     optimizer = torch.optim.SGD(model.parameters(), 0.05)
     loader = DataLoader(data, 32, shuffle=True, num_workers=given.workers)
     swarm = p2pnode.join(
         model, optimizer, given.invite, data_dir=given.data_dir, evaluate=accuracy, private=given.private,
         listen="/ip4/127.0.0.1/tcp/0", no_lan=True, round_seconds=None if given.invite else 0.5,
+        share=data if given.share else None,
     )  # fmt: skip
 
     def train() -> None:
@@ -56,7 +60,8 @@ if __name__ == "__main__":
                 optimizer.step()
                 optimizer.zero_grad()
                 time.sleep(0.005)
-            print(f"accuracy {accuracy(model):.3f} steps {swarm.steps} {swarm.state}", flush=True)
+            samples = len(swarm.data) - swarm.data.own if given.share else 0
+            print(f"accuracy {accuracy(model):.3f} steps {swarm.steps} {swarm.state} received {samples}", flush=True)
             if given.fail and swarm.state == "joined":
                 raise KeyError("the user's own")
 

@@ -57,6 +57,10 @@ class Script:
     def steps(self) -> int:
         return max([0, *map(int, re.findall(r"steps (\d+)", self.out))])
 
+    def received(self) -> int:
+        """Samples of the other loop that this one can train on."""
+        return max([0, *map(int, re.findall(r"received (\d+)", self.out))])
+
     def daemons(self) -> list[psutil.Process]:
         return [
             one for one in psutil.process_iter(["cmdline"]) if str(self.data_dir) in " ".join(one.info["cmdline"] or ())
@@ -107,10 +111,12 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 def test_two_scripts_learn_together_crash_and_go_on(start: Start, tmp_path: Path) -> None:
     """The invite that one prints is pasted into the other; a killed script goes on; both leave."""
-    founder = start("founder", "--kept", "0,1", "--private", "--workers", "2")
+    founder = start("founder", "--kept", "0,1", "--private", "--workers", "2", "--share")
     code = founder.code()
-    joiner = start("joiner", "--kept", "1,2", env={"P2PNODE_INVITE": code})
+    joiner = start("joiner", "--kept", "1,2", "--share", env={"P2PNODE_INVITE": code})
     wait_for("both to learn all classes", lambda: min(founder.accuracy(), joiner.accuracy()) > 0.75, 60)
+    wait_for("shards of one to reach the other", lambda: founder.received() and joiner.received(), 60)
+    assert any(row["received"] for row in json.loads(joiner.run("shards", "--json"))["shards"])
     status = json.loads(joiner.run("status", "--json"))
     assert status["private"] and status["jobs"]["main"]["kind"] == "loop"
     assert "founder" in founder.run("peers") or status["peers"]
@@ -122,7 +128,7 @@ def test_two_scripts_learn_together_crash_and_go_on(start: Start, tmp_path: Path
 
     joiner.process.send_signal(signal.SIGKILL)
     joiner.process.wait()
-    again = start("joiner", "--kept", "1,2")  # without the invite: the run is saved
+    again = start("joiner", "--kept", "1,2", "--share")  # without the invite: the run is saved
     wait_for("the script to go on", lambda: "resumed run" in again.out and "going on with" in again.out, 60)
     wait_for("its steps to go on", lambda: again.out.rpartition("going on with")[2].count(" joined") > 1, 60)
     assert json.loads(again.run("status", "--json"))["id"] == peer
@@ -157,6 +163,7 @@ def test_wrong_models_users_errors_and_interrupts(start: Start) -> None:
         script.no_daemon()
 
 
+@pytest.mark.slow  # several times the import of torch
 def test_the_ranks_of_one_torchrun_are_one_member_with_bit_equal_weights(start: Start, tmp_path: Path) -> None:
     founder = start("founder", "--kept", "0,1")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]

@@ -1,16 +1,15 @@
-"""Three processes, one run, two models with queues: the owner is killed, another takes over, and all agree again."""
+"""Processes of one run with queues: owners are killed and stopped, others take over, and all agree again."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from safetensors.numpy import load_file
 
 from tests.live.cli_nodes import NodeProcess, pasted, wait_for
+from tests.live.queue_nodes import exported, has_applied, owner_of, queues_of, waiting_at
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("learning")]
 LIMIT = 90.0
@@ -24,26 +23,6 @@ def nodes() -> Iterator[list[NodeProcess]]:
         node.stop()
 
 
-def queues_of(node: NodeProcess) -> dict[str, dict[str, Any]]:
-    """The table of queues that a node shows, by queue; empty while it has none."""
-    assert node.process.poll() is None, f"ended early: {node.out}{node.err}"
-    tables = node.status().get("jobs", {}).get("zoo", {}).get("tables", ())
-    return {
-        row[0]: dict(zip([name for name, _ in table["columns"]], row, strict=True))
-        for table in tables
-        for row in table["rows"]
-    }
-
-
-def has_applied(node: NodeProcess, count: int) -> bool:
-    rows = queues_of(node)
-    return len(rows) == 2 and all(row["applied"] >= count for row in rows.values())
-
-
-def owner_of(name: str, node: NodeProcess) -> str:
-    return str(queues_of(node)[name]["owner"])
-
-
 def test_an_owner_that_is_killed_is_replaced(tmp_path: Path, nodes: list[NodeProcess]) -> None:
     models = ["--model", "small=digits,hidden=8", "--model", "wide=digits,hidden=32"]
     ann = NodeProcess(tmp_path, "ann", "--job", "zoo,kind=queues,lease=4,reallocate=600", *models, learns=True)
@@ -53,6 +32,11 @@ def test_an_owner_that_is_killed_is_replaced(tmp_path: Path, nodes: list[NodePro
     nodes += [ben, cat]
     for node in nodes:
         wait_for(f"items of both queues at {node.data_dir.name}", lambda node=node: has_applied(node, 20), LIMIT)  # type: ignore[misc]
+    other = ben.ask("queues", "pause", "small")
+    assert other.returncode == 2 and "only the run's founder can change its queues" in other.stderr
+    added = ann.ask("queues", "add", "deep=digits,hidden=12", seconds=60.0)
+    assert added.returncode == 0 and "added the model deep" in added.stdout, added.stderr
+    wait_for("that cat trains the new model", lambda: queues_of(cat).get("deep", {}).get("applied", 0) >= 5, LIMIT)
     # The founder began; on a busy machine a lease of 4 s may have moved since, so ask who owns the queue now.
     by_id = {node.status()["id"]: node for node in nodes}
     first = owner_of("wide", ann)
@@ -74,18 +58,43 @@ def test_an_owner_that_is_killed_is_replaced(tmp_path: Path, nodes: list[NodePro
     for node in everyone:
         node.ask("pause")
 
-    def digests() -> set[bytes]:
-        found = set()
-        for node in everyone:
-            file = tmp_path / f"{node.data_dir.name}.safetensors"
-            done = node.ask("export", str(file), "--job", "zoo/wide", seconds=60.0)
-            assert done.returncode == 0, done.stderr
-            found.add(b"".join(part.tobytes() for _, part in sorted(load_file(file).items())))
-        return found
-
+    digests = lambda: {exported(node, tmp_path, "wide") for node in everyone}  # noqa: E731
     wait_for("equal weights at all nodes", lambda: len(digests()) == 1, LIMIT)
     wrong = watcher.ask("export", str(tmp_path / "one.pt"), "--job", "zoo")
     assert wrong.returncode != 0 and "say which model, as in --job zoo/small" in wrong.stderr
     for node in everyone:
         node.signalled(signal.SIGTERM, 20.0)
         assert node.left_behind() == []
+
+
+@pytest.mark.slow
+def test_twenty_kills_lose_nothing(tmp_path: Path, nodes: list[NodeProcess]) -> None:
+    """Two of four nodes are killed at a time, ten times; then each node's items are applied, and all logs are equal."""
+    models = ["--model", "small=digits,hidden=8", "--model", "wide=digits,hidden=32"]
+    names, running = ("ann", "ben", "cat", "dan"), {}
+    running["ann"] = NodeProcess(tmp_path, "ann", "--job", "zoo,kind=queues,lease=4", *models, learns=True)
+    nodes.append(running["ann"])
+    invite = pasted(running["ann"].invite())[3:]
+    for name in names[1:]:
+        running[name] = NodeProcess(tmp_path, name, *invite, learns=True)
+        nodes.append(running[name])
+    wait_for("items of both queues", lambda: all(has_applied(node, 5) for node in running.values()), LIMIT)
+    for number in range(10):
+        victims = [names[number % 4], names[(number + 1 + number // 4 % 3) % 4]]
+        for name in victims:
+            running[name].process.send_signal(signal.SIGKILL)
+            running[name].process.wait()
+        watcher = next(node for name, node in running.items() if name not in victims)
+        before = max(row["applied"] for row in queues_of(watcher).values())
+        for name in victims:
+            running[name] = NodeProcess(tmp_path, name, learns=True)
+            nodes.append(running[name])
+        wait_for(f"items after kill {number}", lambda: has_applied(watcher, before + 3), LIMIT)  # noqa: B023
+        back = [running[name] for name in victims]
+        wait_for("the killed ones", lambda: all(queues_of(node) for node in back), LIMIT)  # noqa: B023
+    for node in running.values():
+        node.ask("pause")
+    wait_for("that all items are applied", lambda: all(waiting_at(node) == 0 for node in running.values()), LIMIT)
+    for model in ("small", "wide"):
+        digests = lambda: {exported(node, tmp_path, model) for node in running.values()}  # noqa: E731, B023
+        wait_for(f"equal weights of {model}", lambda: len(digests()) == 1, LIMIT)  # noqa: B023

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from operator import gt
 
+import pytest
+
 from p2pnode.network.sim import Fault
 from p2pnode.simulate import SIMULATED, Scenario, SimTraining, Simulation, run_sim
 from p2pnode.simulate.compute import one_thread
@@ -25,6 +27,7 @@ PLAN = Scenario(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_converged_swarm_rests_and_a_newcomer_wakes_it() -> None:
     async def main() -> None:
         simulation = Simulation(PLAN)

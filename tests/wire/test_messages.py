@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from p2pnode.jobs.actors.messages import Experience, Judge, Judged, LaptopFacts, MeetLaptop, MemberFacts, ShareRollout
 from p2pnode.jobs.loop.messages import GetSteps, StepsAre
+from p2pnode.jobs.paths.experts import ExpertOffer, GetExpert, SwapExperts
+from p2pnode.jobs.paths.messages import KeepCopy
 from p2pnode.shards.messages import GetNeeds, NeedsAre
 from p2pnode.wire.envelope import open_envelope, seal, unseal
 from p2pnode.wire.errors import PeerMisbehaved, PeerRefused
@@ -46,6 +49,7 @@ ALICE = Identity(b"a" * 32)
 RECORD = sign_record(
     ALICE, "peers/run/p", encode_message(Announcement("alice", "run", ("/ip4/127.0.0.1/tcp/1",))), 10.0
 )
+EXPERIENCE = Experience(1, b"\0", b"\0" * 8, b"\0\0", 1, b"\0\0", b"\0\0")
 REQUESTS: list[Message] = [
     Ping(),
     Hello(1, RECORD),
@@ -57,6 +61,12 @@ REQUESTS: list[Message] = [
     JobFileIs(b"class Mine(Task): ..."),
     GetNeeds(),
     GetSteps(),
+    KeepCopy(3),
+    SwapExperts((ExpertOffer("run", "mine", "12D3", 1, False, 0, 5, bytes(32), b"row", 1.0, 0.0),)),
+    GetExpert(bytes(32)),
+    MeetLaptop(MemberFacts(None, None, True, LaptopFacts("pole", 1, 2.0, 3.0, 4, 0.5, "its own", b"spacesof", (1.0,)))),
+    Judge(7, EXPERIENCE),
+    ShareRollout(7, b"spacesof", EXPERIENCE),
 ]
 ANSWERS: list[Message] = [
     Pong(1.0),
@@ -66,6 +76,7 @@ ANSWERS: list[Message] = [
     Peers((RECORD,)),
     ManifestIs(b"m"),
     NeedsAre(1000, (3, 0, 5), b"12345678", b""),
+    Judged(7, 3, b"\0\0"),
     StepsAre(5),
 ]
 

@@ -53,7 +53,7 @@ from .rollout import Rollout, decode_halves, encode_halves
 from .status import ReturnCurve, actors_status
 
 LEASE = "critic"
-ROLLOUT_COST, LEARN_COST = 5, 5  # local steps that a simulation charges for them
+ROLLOUT_COST, JUDGE_COST, LEARN_COST = 5, 2, 3  # local steps that a simulation charges for them
 MEET_EVERY: Seconds = 1.0
 MET = 2  # members that are met each time, besides the owner
 SLICE: Seconds = 0.5
@@ -160,9 +160,12 @@ class ActorsJob(ModelJob):
         self._ticket += 1
         if self.settings.share:
             self._give(rollout, learner, sending)
-        judged = await self._owners_values(rollout, self._clock.monotonic() - begun, sending)
+        answer = await self._ask_owner(rollout, sending)
+        took = self._clock.monotonic() - begun
+        own_values = await compute(partial(learner.judge, rollout), JUDGE_COST)  # while the owner's are on their way
+        judged = await self._owners_values(answer, self.settings.wait * took)
         others = self._others.take()
-        learned = await compute(partial(self._learn, learner, rollout, judged, others), LEARN_COST)
+        learned = await compute(partial(self._learn, learner, rollout, own_values, judged, others), LEARN_COST)
         self.shared_in += learned.taken
         self.iterations += 1
         if learned.changed:
@@ -174,7 +177,7 @@ class ActorsJob(ModelJob):
             self.curve.add(learner.reward)
 
     def _learn(
-        self, learner: PolicyLearner, rollout: Rollout, judged: Array | None, others: Sequence[Rollout]
+        self, learner: PolicyLearner, rollout: Rollout, own: Array, judged: Array | None, others: Sequence[Rollout]
     ) -> Learned:
         """Heavy. Improve the policy, and in mode `replicas` this node's copy of the critic."""
         settings, critic = self.settings, self.critic
@@ -183,9 +186,9 @@ class ActorsJob(ModelJob):
             self._newer = None
         values = critic.values(rollout.features) if judged is None else judged
         if settings.mode != "replicas":
-            return learner.learn(rollout, values, critic, others)
+            return learner.learn(rollout, own, values, critic, others)
         data = [taught(one, critic, settings.gamma, settings.lam) for one in (rollout, *others)]
-        learned = learner.learn(rollout, values, critic, others)
+        learned = learner.learn(rollout, own, values, critic, others)
         critic.learn(data, settings.critic_steps * len(data), CRITIC_BATCH)
         self._taught += settings.critic_steps * len(data)
         return learned
@@ -250,34 +253,39 @@ class ActorsJob(ModelJob):
 
     # ---- values of the owner ----
 
-    async def _owners_values(self, rollout: Rollout, took: Seconds, sending: asyncio.TaskGroup) -> Array | None:
-        """Values from the critic's owner; None where it is this node, nobody, or late: then the own copy judges."""
+    async def _ask_owner(self, rollout: Rollout, sending: asyncio.TaskGroup) -> asyncio.Future[Array] | None:
+        """Send a rollout to the critic's owner; returns where its values come in. None where there is no owner."""
         if self.settings.mode != "queue":
             return None
+        answer: asyncio.Future[Array] = asyncio.get_running_loop().create_future()
         if self.keeper.works():
             values = await self._services.seams.background(partial(self._judge.values, rollout.features))
             self._teach(self._services.identity.peer_id, self._ticket, rollout, values)
-            return values
-        owner = self.keeper.owner
-        if not owner or self.keeper.watch.mine or self._on_the_way >= UNDER_WAY:
-            self.asked += 1
+            answer.set_result(values)
+            return answer
+        if not self.keeper.owner or self.keeper.watch.mine:
             return None
         self.asked += 1
+        if self._on_the_way >= UNDER_WAY:
+            return None
         request = Judge(self._ticket, write_experience(rollout, actions=False))
-        answer: asyncio.Future[Array] = asyncio.get_running_loop().create_future()
         sending.create_task(self._send(request, rollout.rows, answer))
-        if not self._answers:  # the last one came late or not at all: nobody waits until the owner answers again
+        return answer
+
+    async def _owners_values(self, answer: asyncio.Future[Array] | None, patience: Seconds) -> Array | None:
+        """The owner's values, for which this node waits a little; None where they are late: then the own copy judges.
+
+        After late ones nobody waits until the owner has answered again.
+        """
+        if answer is None:
             return None
-        try:
-            values = await asyncio.wait_for(asyncio.shield(answer), max(0.001, self.settings.wait * took))
-        except (TimeoutError, asyncio.CancelledError):
-            if not answer.done() or answer.cancelled():
-                self._answers = False
-            if (task := asyncio.current_task()) is not None and task.cancelling():
-                raise
+        if not answer.done() and self._answers:
+            await asyncio.wait([answer], timeout=max(0.001, patience))
+        if not answer.done() or answer.cancelled():
+            self._answers = False
             return None
-        self.in_time += 1
-        return values
+        self.in_time += not self.keeper.watch.mine
+        return answer.result()
 
     async def _send(self, request: Judge, rows: int, answer: asyncio.Future[Array]) -> None:
         """Send a rollout until the owner has it, a few times at most. Its values count if they come in time."""

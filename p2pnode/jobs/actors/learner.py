@@ -24,7 +24,7 @@ from .critic import Critic, first_weights
 from .envs import open_envs
 from .plan import ActorsPlan
 from .ppo import ActingPolicy, ActionSpace, Collector, EnvBatch, Episode, joined, others_batch, own_batch
-from .rollout import Rollout
+from .rollout import Rollout, steps_of_rollout
 from .task import PolicyTask
 from .trust import CriticTrust, prediction_error
 
@@ -67,7 +67,8 @@ class PolicyLearner:
             self._collector = Collector(self.envs, context, settings.features, settings.gamma, seed)
         weights = first_weights(settings.features, settings.width, plan.seed)
         self._own = Critic(settings.features, settings.width, weights, seed)
-        self._length = max(1, settings.rollout // self.envs.count)
+        numbers = settings.features + self.envs.actions.numbers  # of a step
+        self._length = steps_of_rollout(settings.rollout, self.envs.count, numbers)
 
     def _open_policy(self, seed: int) -> ActingPolicy:
         with torch.random.fork_rng(devices=[]), naming(self.name, "policy"):
@@ -101,17 +102,26 @@ class PolicyLearner:
         self.rewards = [*self.rewards, *(episode.reward for episode in episodes)][-RECENT:]
         return rollout, episodes
 
-    def learn(self, rollout: Rollout, judged: Array, critic: Critic, others: Sequence[Rollout]) -> Learned:
+    def judge(self, rollout: Rollout) -> Array:
+        """The values of the own critic, which learns from the rollout afterwards. Needs nothing from others."""
+        settings, values = self._settings, self._own.values(rollout.features)
+        returns = advantages(rollout.rewards, rollout.ends, values, settings.gamma, settings.lam)[1].reshape(-1)
+        self._own.learn([(rollout.features[: rollout.steps], returns)], settings.critic_steps, CRITIC_BATCH)
+        return values
+
+    def learn(
+        self, rollout: Rollout, own_values: Array, judged: Array, critic: Critic, others: Sequence[Rollout]
+    ) -> Learned:
         """Improve the policy by its own rollout and those of others.
 
-        `judged` are the values of the shared critic for the own rollout; `critic` gives those for the others'.
+        `own_values` are what `judge` returned, `judged` the values of the shared critic for the same rollout; `critic`
+        gives those for the others'.
         """
         settings, steps = self._settings, rollout.steps
         changed = False
         if settings.mode == "own":
             self.trust.shared = False
-        own_values = self._own.values(rollout.features)
-        if settings.mode != "own":
+        else:
             _, seen = advantages(
                 rollout.rewards, rollout.ends, np.float32(0.5) * (judged + own_values), settings.gamma, 1.0
             )
@@ -119,14 +129,13 @@ class PolicyLearner:
             errors = (prediction_error(values[:steps], returns) for values in (judged, own_values))
             changed = self.trust.note(*errors)
         values = judged if self.trust.shared else own_values
-        batch, targets = own_batch(rollout, self.envs.width, values, settings.gamma, settings.lam)
+        batch, _ = own_batch(rollout, self.envs.width, values, settings.gamma, settings.lam)
         batches, used = [batch], critic if self.trust.shared else self._own
         for other in others:
             theirs = used.values(other.features)
             batches.append(others_batch(self.policy, other, self.envs.width, theirs, settings.gamma, settings.lam)[0])
         with naming(self.name, "learn"):
             self.task.learn(self.policy, self._optimizer, joined(batches, self._rng))
-        self._own.learn([(rollout.features[:steps], targets)], settings.critic_steps, CRITIC_BATCH)
         return Learned(changed, len(others))
 
     # ---- over restarts ----

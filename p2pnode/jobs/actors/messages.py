@@ -15,6 +15,7 @@ from .ppo import ActionSpace
 from .rollout import (
     MAX_ACTION,
     MAX_ENVS,
+    MAX_FEATURE_BYTES,
     MAX_LOG,
     MAX_STEPS,
     Rollout,
@@ -25,7 +26,6 @@ from .rollout import (
 )
 
 MAX_ROWS = 2 * MAX_STEPS + MAX_ENVS
-MAX_FEATURE_BYTES = 512 << 10  # of one rollout; a wider one is cut into shorter rollouts by its laptop
 CURVE = 24  # points
 
 Number = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]  # bounds refuse what is not finite, too

@@ -10,7 +10,6 @@ from ...config.until import Until
 from ...wire.errors import UsageError, suggestion
 from ..contract import JobSettings
 
-KIND_NAME = "actors"
 Mode = Literal["queue", "replicas", "own"]
 
 

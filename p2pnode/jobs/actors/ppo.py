@@ -250,8 +250,9 @@ def ppo_update(
             change = log_probs - batch.log_probs[pick]
             ratio, advantage = change.exp(), batch.advantages[pick]
             clipped = ratio.clamp(1 - settings.clip, 1 + settings.clip)
-            gain = batch.weights[pick] * torch.minimum(ratio * advantage, clipped * advantage)
-            loss = -gain.mean() - settings.entropy * entropy.mean()
+            gain = torch.minimum(ratio * advantage, clipped * advantage) + settings.entropy * entropy
+            weights = batch.weights[pick]
+            loss = -(weights * gain).sum() / weights.sum().clamp(min=1.0)
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             nn.utils.clip_grad_norm_(policy.parameters(), settings.max_gradient)

@@ -10,6 +10,7 @@ import msgspec
 from ...circles.founding import circle_lineage
 from ...compression.selector import run_now
 from ...compression.weights import Units, from_units, to_units
+from ...config.options import TrainOptions
 from ...discovery.services import Services
 from ...merging.deltaset.set import weights_hash
 from ...merging.policy import Policy, PolicySetup
@@ -19,6 +20,7 @@ from ...training.background import BackgroundWorker
 from ...wire.errors import UsageError
 from ..contract import JobContext, JobKind, own_seed
 from ..model.policies import known_policy
+from ..train.saved_task import load_task_options, save_task
 from .critic import Critic, critic_layout, first_weights
 from .job import ActorsJob
 from .learner import PolicyLearner
@@ -43,6 +45,16 @@ def open_learner(plan: ActorsPlan, options: ActorsOptions, seed: int) -> PolicyL
     return PolicyLearner(open_task(options), plan, seed)
 
 
+def with_saved_task(options: ActorsOptions, storage: Storage, folder: str) -> ActorsOptions:
+    """The options with the task of the last start, where the user names none; a task that is named is remembered."""
+    if options.task is None:
+        saved = load_task_options(storage, folder, TrainOptions()).task
+        return options if saved is None else msgspec.structs.replace(options, task=saved)
+    if isinstance(options.task, str):
+        save_task(storage, folder, TrainOptions(task=options.task))
+    return options
+
+
 def open_task(options: ActorsOptions) -> PolicyTask:
     """The user's task; UsageError when there is none of that name, TaskProblem when its code raises."""
     if isinstance(options.task, PolicyTask):
@@ -56,6 +68,7 @@ async def prepare(entry: dict[str, Any], options: ActorsOptions, context: JobCon
     plan, services = read_plan(entry), context.services
     seams, settings = services.seams, plan.settings
     check_settings(plan, options)
+    options = await seams.compute(partial(with_saved_task, options, seams.storage, context.folder))
     learner = await seams.compute(partial(open_learner, plan, options, own_seed(context)))
     weights = to_units(first_weights(settings.features, settings.width, plan.seed))
     genesis = weights_hash(weights)

@@ -16,6 +16,7 @@ from .advantage import TRUNCATED, Array, Ends
 MAX_STEPS = 4096  # of all environments together, in one rollout
 MAX_ENVS = 256
 MAX_FEATURES = 256
+MAX_FEATURE_BYTES = 512 << 10  # of one rollout's features on the wire, and of its actions
 MAX_ACTION = 64  # numbers in one action
 MAX_FEATURE = 60_000.0  # f16 ends at 65,504
 MAX_LOG = 50.0  # of a log-probability, either way
@@ -44,6 +45,16 @@ class Rollout:
 def rows_of(ends: Ends) -> int:
     """How many states a rollout with these ends has."""
     return int(ends.size + ends.shape[1] + (ends == TRUNCATED).sum())
+
+
+def steps_of_rollout(wanted: int, envs: int, numbers: int) -> int:
+    """Steps that each environment takes in a rollout of about `wanted` steps, so that it can travel in one message.
+
+    `numbers` are those of a state and an action.
+    """
+    rows = MAX_FEATURE_BYTES // (2 * numbers)
+    most = min(MAX_STEPS, (rows - envs) // 2)  # every step may be truncated, which takes another row
+    return max(1, min(wanted, most) // envs)
 
 
 def padded(observations: Array, context: tuple[float, ...], width: int) -> Array:

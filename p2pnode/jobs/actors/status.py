@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from ...wire.status import Figure, FigureValue, JobState, JobStatus, JobTable, TrainState
+from ...wire.status import Figure, FigureValue, JobState, JobStatus, JobTable
 from ...wire.types import Seconds
 from .messages import CURVE, LaptopFacts
 
@@ -76,9 +76,7 @@ def actors_status(job: ActorsJob, now: Seconds) -> JobStatus:
         row = (job.keeper.owner or None, job.keeper.term, job.kept_rollouts, works)
         tables.append(JobTable("critic", columns, (row,)))
     return JobStatus(
-        state=JobState(
-            job.members.circle.name, job.speed, _figures(job, own), train=TrainState(round=job.train_progress.rounds)
-        ),
+        state=JobState(job.members.circle.name, job.speed, _figures(job, own)),
         steps=0 if own is None else own.steps,
         tables=tuple(tables),
     )

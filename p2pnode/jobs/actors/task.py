@@ -26,6 +26,7 @@ class PolicyTask:
     The network gives one number for each discrete action, or the mean of each continuous one.
     """
 
+    job_kind: ClassVar[str] = "actors"
     name: ClassVar[str] = ""  # in tables; "": the name of the class
     envs: ClassVar[int] = 8  # environments that take their steps together
     learning_rate: ClassVar[float] = 1e-3

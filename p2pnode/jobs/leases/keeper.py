@@ -76,7 +76,7 @@ class LeaseKeeper:
         """Take in what a member knows; ValueError when that is not valid."""
         if lease is not None:
             changed = self.watch.learn(lease, renewal, self._now)
-            self.watch.confirmed(lease_id(lease), self._now)
+            self.watch.confirmed(lease_id(lease), -1 if renewal is None else renewal.number)
             if changed:
                 self._changed()
         self._heard.set()
@@ -97,20 +97,27 @@ class LeaseKeeper:
         if not self._alone():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._heard.wait(), self._seconds)
+        looked = self._now
         while True:
+            late, looked = self._now - looked - LOOK_EVERY, self._now
+            if late > LOOK_EVERY:
+                self.watch.slept(late)
             if self.watch.stopped or self.watch.due(self._now, self._context.members()):
-                lease = self.watch.take(self._now)
-                await self._write(lease)
-                self._changed()
+                await self._take()
             self.watch.renew(self._now)
             await asyncio.sleep(LOOK_EVERY)
 
-    async def _write(self, lease: Lease) -> None:
-        seams, events = self._context.services.seams, self._context.services.events
+    async def _take(self) -> None:
+        """Take it over, once the lease is on disk."""
+        seams, events, lease = self._context.services.seams, self._context.services.events, self.watch.proposed()
         try:
             await seams.disk(partial(seams.storage.write, self._file, _encoder.encode(lease)))
         except LocalProblem as problem:
-            events.say("disk", f"the lease of {self._name} is not on disk: {problem}", warning=True)
+            events.say("disk", f"the lease of {self._name} waits for the disk: {problem}", warning=True)
+            return
+        if self.watch.proposed() == lease:  # nobody else has taken it meanwhile
+            self.watch.take(self._now)
+            self._changed()
 
     def _restore(self) -> bool:
         """Go on from the lease on disk; returns whether there was one that can be read."""

@@ -1,8 +1,9 @@
 """When a node may work under a lease, and when it takes one over. Pure: the time is an argument.
 
-No clocks of two machines are compared. An owner works for `confirm` seconds of its own clock after another member
-showed that it knows the lease. Others wait until the owner's renewals have not moved for `silence` seconds of *their*
-clock, and a while longer according to their place in an order that all agree on, so that rarely two take over at once.
+No clocks of two machines are compared. An owner works for `confirm` seconds of its own clock after it made the latest
+renewal that another member showed to know. Others wait until the owner's renewals have not moved for `silence` seconds
+of *their* clock, and a while longer according to their place in an order that all agree on, so that rarely two take
+over at once. Whoever knows renewal n waits from a time after n was made: so an owner stops before they take over.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class LeaseTimes:
     """How long things may take, in seconds. `confirm` must be well below `silence`."""
 
     renew: Seconds = 5.0  # between two renewals
-    confirm: Seconds = 20.0  # that an owner works after another member showed that it knows the lease
+    confirm: Seconds = 20.0  # that an owner works after it made the latest renewal that another member knows
     silence: Seconds = 30.0  # of renewals, until others may take over
     turn: Seconds = 10.0  # that each place in the order waits longer
     first: Seconds = 2.0  # the same before anybody has ever owned it
@@ -58,7 +59,8 @@ class LeaseWatch:
         self._name = name
         self._times = times
         self._moved = now  # when the lease or its renewal last moved
-        self._confirmed: Seconds | None = None  # when another member last showed that it knows this node's lease
+        self._confirmed: Seconds | None = None  # when this node made the latest renewal that another member knows
+        self._made: dict[int, Seconds] = {}  # when this node made its latest renewals, by number; -1: the lease itself
         self._renewed = now - times.renew
         self._given = b""  # id of this node's lease that it has offered to another: it works no longer
 
@@ -86,10 +88,13 @@ class LeaseWatch:
             self.renewal, self._moved = renewal, now
         return False
 
-    def confirmed(self, known: bytes, now: Seconds) -> None:
-        """Another member knows the lease with this id, and none of higher rank."""
-        if self.mine and self.lease is not None and known == lease_id(self.lease):
-            self._confirmed = now
+    def confirmed(self, known: bytes, number: int) -> None:
+        """Another member knows the lease with this id and none of higher rank, and its renewal of this number (or -1).
+
+        However late its answer comes: it counts from when this node made that renewal.
+        """
+        if self.mine and self.lease is not None and known == lease_id(self.lease) and number in self._made:
+            self._confirmed = max(self._made[number], self._confirmed or self._made[number])
 
     def restore(self, lease: Lease, now: Seconds) -> None:
         """What this node knew before a restart. A lease of its own is not used again: it begins a new term."""
@@ -129,18 +134,35 @@ class LeaseWatch:
         self._renewed = now
         if self.works(now, alone=True):  # an owner that nobody confirms falls silent, so that others take over
             self.renewal, self._moved = renew(self._me, self.lease, self.number + 1), now
+            self._made = {number: at for number, at in self._made.items() if now - at < self._times.confirm}
+            self._made[self.number] = now
 
-    def due(self, now: Seconds, members: Iterable[str]) -> bool:
-        """Whether it is this node's turn to take it: nobody owns it, or its owner has been silent for long enough."""
+    def silent(self, now: Seconds) -> Seconds:
+        """For how long neither the lease nor its renewal has moved."""
+        return now - self._moved
+
+    def slept(self, seconds: Seconds) -> None:
+        """This node itself did nothing for so long, because its machine was busy or stopped: that is no silence."""
+        self._moved += seconds
+
+    def due(self, now: Seconds, members: Iterable[str], distrusted: bool = False) -> bool:
+        """Whether it is this node's turn to take it: nobody owns it, or its owner has been silent for long enough.
+
+        `distrusted`: the owner has no right to it in this node's eyes, so its renewals are not waited for.
+        """
         place = turn_order(self._name, {*members, self._me.peer_id}).index(self._me.peer_id)
-        if self.lease is None:
-            return now - self._moved >= place * self._times.first
-        return now - self._moved >= self._times.silence + place * self._times.turn
+        if self.lease is None or distrusted:
+            return self.silent(now) >= place * self._times.first
+        return self.silent(now) >= self._times.silence + place * self._times.turn
+
+    def proposed(self) -> Lease:
+        """The lease that `take` would give. Put it on disk first: after a crash its term must not be used again."""
+        return take(self._me, self._scope, self._name, self.lease)
 
     def take(self, now: Seconds) -> Lease:
         """Take it over, or take it first. The lease must be on disk before this node acts on it."""
         self.handovers += self.lease is not None
-        lease = take(self._me, self._scope, self._name, self.lease)
+        lease = self.proposed()
         self._follow(lease, None, now)
         return lease
 
@@ -163,7 +185,7 @@ class LeaseWatch:
 
     def _follow(self, lease: Lease, renewal: Renewal | None, now: Seconds) -> None:
         self.lease, self.renewal, self._moved = lease, renewal, now
-        self._confirmed, self._renewed = None, now - self._times.renew
+        self._confirmed, self._renewed, self._made = None, now - self._times.renew, {-1: now}
 
 
 def turn_order(name: str, members: Iterable[str]) -> list[str]:

@@ -71,7 +71,7 @@ class Handover:
         self._weights = weights
         self._wake: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
-        self._counted = 0  # steps that copies have told of
+        self._counted = 0  # steps that copies have reported
         self._due: int | None = None  # the total at which the next copy is due
         self._copy: WeightsCopy | None = None
         self._change: WeightsChange | None = None
@@ -102,7 +102,7 @@ class Handover:
             return change is not None
 
     def finish(self) -> None:
-        """The loop has ended: copies out what no round has told of yet, with what was handed back. By the loop."""
+        """Copies out what no round has shared yet, with what was handed back. Called by the loop when it ends."""
         self.settle()
         with self._lock:
             if self._copy is None and self.total > self._counted:

@@ -153,12 +153,6 @@ class LoopJob(ModelJob):
 
     # ---- life ----
 
-    async def resume(self) -> bool:
-        """Resume from disk. Returns False when nothing was saved; the node then begins a new log."""
-        if self.shards is not None:
-            await self.shards.start()
-        return await super().resume()
-
     async def run(self) -> str:
         """Share what the loop learns until it ends, or until the user's goal is reached: then returns the reason."""
         loop = asyncio.get_running_loop()
@@ -350,11 +344,11 @@ class LoopJob(ModelJob):
     @property
     def unreplicated(self) -> int:
         """How many shards leaving would take out of the swarm, as far as is known."""
-        return 0 if self.shards is None else len(self.shards.driver.unreplicated)
+        return 0 if self.shards is None or not self.shards.ready else len(self.shards.driver.unreplicated)
 
     async def hand_over(self, limit: Seconds) -> None:
         """Before leaving, give shards that are only here to others, as far as the time for leaving allows."""
-        if self.shards is not None:
+        if self.shards is not None and self.shards.ready:
             await self.shards.driver.hand_over_all(min(limit, HAND_OVER_LIMIT))
 
     def shard_rows(self) -> tuple[ShardRow, ...]:

@@ -1,4 +1,4 @@
-"""What is exported of a user's model: its state dict, and the files that `from_pretrained` expects beside it."""
+"""What is exported of a user's model: its state dict, and the files that `from_pretrained` expects with it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ModelFiles:
         return state
 
     def config(self) -> dict[str, bytes]:
-        """The files that belong beside the weights, by name; none for a plain torch model."""
+        """The files that belong to the weights, by name; none for a plain torch model."""
         found: Any = self._model
         with tempfile.TemporaryDirectory(prefix="p2pnode-config-") as folder:
             if self.adapters:

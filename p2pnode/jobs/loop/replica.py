@@ -34,7 +34,7 @@ Evaluate = Callable[[nn.Module], Any]
 
 
 def has_statistics(model: nn.Module) -> bool:
-    """Whether a model keeps statistics of its inputs: BatchNorm, or InstanceNorm that was told to."""
+    """Whether a model keeps statistics of its inputs: BatchNorm, or InstanceNorm with `track_running_stats`."""
     return bool(_norms(model))
 
 

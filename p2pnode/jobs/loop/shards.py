@@ -22,11 +22,11 @@ from ...shards.driver import ShardDriver
 from ...shards.messages import GetNeeds, GetShard, NeedsAre, SyncShards
 from ...shards.route import ShardView
 from ...shards.rows import listed, row_range
-from ...shards.samples import SampleColumn, encode_samples
+from ...shards.samples import SampleColumn
 from ...shards.shipping import ShardShipping
 from ...shards.visits import latest_by_model
 from ...similarity.driver import PeerSimilarity
-from ...wire.errors import LocalProblem, NetworkDown, PeerError, PeerRefused, UsageError
+from ...wire.errors import LocalProblem, NetworkDown, PeerError, PeerRefused
 from ...wire.ids import PeerId
 from ...wire.messages import Message
 from ...wire.status import ShardRow
@@ -37,7 +37,7 @@ from .plan import LoopPlan
 from .shared_data import KEPT_BYTES, SharedData
 
 LOOK_EVERY: Seconds = 1.0
-ASK_AGAIN: Seconds = 60.0  # a member that shares no data
+ASK_AGAIN: Seconds = 15.0  # a member that shares no data, or has not read them yet
 ASK_TIMEOUT: Seconds = 5.0
 
 WIDEN = "; the founder's data set can name all classes by its attribute `classes`"
@@ -46,7 +46,7 @@ Counts = NDArray[np.float64]
 
 
 class LoopShards:
-    """The shards of one loop. Call `start` before `run`. Implements `shards.shipping.ShardUse`."""
+    """The shards of one loop. Nothing is answered before `run` has read the data. Implements `ShardUse`."""
 
     def __init__(
         self,
@@ -59,6 +59,7 @@ class LoopShards:
         max_disk: int | None,
     ) -> None:
         services, calls = context.services, context.calls
+        self.ready = False  # the user's data are cut into shards
         self.taught: list[float] = []  # nobody measures it here
         self.received_bytes = 0
         self.unusable: dict[str, str] = {}  # shards that are kept and not given to the loop, with the reason
@@ -86,35 +87,34 @@ class LoopShards:
 
     # ---- life ----
 
-    async def start(self) -> None:
-        """Cut the user's data into shards, and take in what is on disk. UsageError when the data cannot travel."""
-        await self._services.seams.compute(self._bring)
+    async def _start(self) -> None:
+        """Cut the user's data into shards, which may take a while, and take in what is on disk."""
+        await self._services.seams.disk(self._bring)
         if self._kept_back:
             text = f"{self._kept_back:,} samples of share= do not travel, because {self._kept_back_reason}"
             self._services.events.say("shards", f"{text}{WIDEN}", warning=True)
         await self.driver.start()
+        self.ready = True
         await self._take_in()
 
     def _bring(self) -> None:
-        data, seed, first = self._data.data(), int(self._plan.layout[:8], 16), True
+        """Heavy."""
+        data, seed = self._data.data(), int(self._plan.layout[:8], 16)
         try:
             for shard, columns in own_shards(data, row_range(0, len(data)), seed):
-                make = reading(data, listed(shard.indices))
-                if first:
-                    _check_same(columns, make())
-                    first = False
                 reason = beyond(columns, self._limits)
                 if reason:
                     self._kept_back, self._kept_back_reason = self._kept_back + len(shard), reason
                     continue
                 self._own.add(shard.id)
                 self._count(shard.id, columns)
-                self.driver.add_own(shard.id, make)
+                self.driver.add_own(shard.id, reading(data, listed(shard.indices)))
         except ValueError as problem:
-            raise UsageError(f"share= {problem}; leave it out, and data stay where they are") from None
+            self._services.events.say("shards", f"share= {problem}; no more of it travels", warning=True)
 
     async def run(self) -> None:
         """Share and receive until cancelled."""
+        await self._start()
         async with asyncio.TaskGroup() as group:
             group.create_task(self.driver.run())
             group.create_task(self.shipping.run())
@@ -146,7 +146,7 @@ class LoopShards:
         for shard in arrived:
             self._given.add(shard)
             try:
-                columns = await self._services.seams.compute(lambda shard=shard: self._read(shard))  # type: ignore[misc]
+                columns = await self._services.seams.disk(lambda shard=shard: self._read(shard))  # type: ignore[misc]
             except (KeyError, LocalProblem):
                 self._given.discard(shard)
                 continue
@@ -212,24 +212,18 @@ def beyond(columns: Mapping[str, NDArray[Any]], limits: Mapping[str, tuple[float
     return ""
 
 
-def _check_same(columns: Mapping[str, NDArray[Any]], again: bytes) -> None:
-    if encode_samples(columns) != again:
-        raise UsageError(
-            "share= gives other values each time a row is read; give the data set without random transforms"
-        )
-
-
-async def _no_stream(peer: PeerId, request: Message) -> Payload:
-    raise PeerRefused("no data", "this node's loop shares no data")
-
-
-def _no_answer(peer: PeerId, request: Message) -> Message:
-    raise PeerRefused("no data", "this node's loop shares no data")
-
-
 def shard_routes(shards: LoopShards | None) -> Routes:
-    """What peers may ask about data. A loop that shares none says so."""
-    if shards is None:
-        return Routes({SyncShards: _no_answer, GetNeeds: _no_answer}, {GetShard: _no_stream})
-    driver = shards.driver
-    return Routes({SyncShards: driver.answer, GetNeeds: shards.shipping.needs}, {GetShard: driver.payload})
+    """What peers may ask about data. A loop that shares none, or not yet, says so."""
+
+    def sharing() -> LoopShards:
+        if shards is None or not shards.ready:
+            raise PeerRefused("no data", "this node's loop shares no data")
+        return shards
+
+    async def sync(peer: PeerId, request: SyncShards) -> Message:
+        return await sharing().driver.answer(peer, request)
+
+    async def payload(peer: PeerId, request: GetShard) -> Payload:
+        return await sharing().driver.payload(peer, request)
+
+    return Routes({SyncShards: sync, GetNeeds: lambda *asked: sharing().shipping.needs(*asked)}, {GetShard: payload})

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from ...shards.samples import encode_samples, sample_layout
-from ...tasks.data import BadData, Data, as_data, columns_of, length
+from ...tasks.data import BadData, Data, Samples, as_data, columns_of, length
 from ...tasks.stream import is_stream
 from ...wire.errors import UsageError
 from .plan import PlannedColumn
@@ -57,7 +57,7 @@ class OneAtATime(Dataset[Any]):
         return OneAtATime, (self.dataset,)
 
 
-class Rows(Dataset[dict[str, Tensor]]):
+class ColumnRows(Dataset[dict[str, Tensor]]):
     """A dict of tensors as a data set: each row is a dict."""
 
     def __init__(self, columns: Mapping[str, Tensor]) -> None:
@@ -78,19 +78,23 @@ class SharedData(Dataset[Any]):
     """
 
     def __init__(self, dataset: Any) -> None:
-        """UsageError when this is nothing whose shards could travel. Reads the first row."""
-        own: Any = Rows(dataset) if isinstance(dataset, Mapping) else OneAtATime(_map_style(dataset))
+        """UsageError when this is nothing whose shards could travel. Reads the first row some times."""
+        own: Any = ColumnRows(dataset) if isinstance(dataset, Mapping) else OneAtATime(_map_style(dataset))
         self._own = own
         self.classes = _classes(dataset)
         try:
             self.rows: Data | None = as_data(dataset if isinstance(dataset, Mapping) else own)
             self._count = len(self.rows)
             self._like = self._own[0]
-            encode_samples({name: column.numpy() for name, column in self.rows.first(1).items()})
+            first, again = (_encoded(self.rows.first(1)) for _ in range(2))
         except (BadData, ValueError, TypeError) as problem:
             raise UsageError(f"share= {problem}; leave it out, and data stay where they are") from None
         except Exception as error:  # the user's code may raise anything
             raise UsageError(f"share= cannot be read: row 0 raised {type(error).__name__}: {error}") from None
+        if first != again:
+            raise UsageError(
+                "share= gives other values each time a row is read; give the data set without random transforms"
+            )
         self._received: tuple[tuple[int, Mapping[str, NDArray[Any]]], ...] = ()  # the row after each, and its columns
         self._kept_bytes = 0
 
@@ -167,6 +171,10 @@ class SharedData(Dataset[Any]):
             if name in LABELS and column.ndim == 1 and not column.is_floating_point():
                 return name
         return ""
+
+
+def _encoded(samples: Samples) -> bytes:
+    return encode_samples({name: column.numpy() for name, column in samples.items()})
 
 
 def _map_style(dataset: Any) -> Any:

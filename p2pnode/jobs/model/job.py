@@ -97,7 +97,7 @@ class ModelJob(Job):
         """Who the members are, and how this node exchanges with them."""
         context, services, calls, policy = self.context, self._services, self.context.calls, self.policy
         circle, sharing, announcer = self._current_circle, self._sharing, context.membership.announcer
-        self.members = Members(services.table, calls.run, calls.job, circle, policy.can.entries is not None)
+        self.members = self.make_members()
         self.bridging = Bridging(services, calls, policy, sharing.genesis, self.train_progress, self.members)
         self.snapshots = Snapshots(services, calls, policy, lambda: circle.name)
         self.similarity = PeerSimilarity(services, calls, sharing.aim, sharing.partners)
@@ -115,6 +115,11 @@ class ModelJob(Job):
             run_age=lambda: (services.clock.now() - context.created) / sharing.round_seconds,
             own_record=lambda: announcer.hello().announcement,
         )
+
+    def make_members(self) -> Members:
+        """Those whom this node shares the model with: its circle."""
+        calls, shares_all = self.context.calls, self.policy.can.entries is not None
+        return Members(self._services.table, calls.run, calls.job, self._current_circle, shares_all)
 
     def _make_circle_driver(self, judge: CircleJudge) -> CircleDriver | None:
         """What moves this node between circles; None where the policy forms none, or the user declared one."""

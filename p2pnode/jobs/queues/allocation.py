@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from ..leases.watch import turn_order
@@ -18,24 +18,32 @@ class NodeLoad:
     idle: float  # 0 to 1
 
 
-def allocate(
-    loads: Mapping[str, float], owners: Mapping[str, str], nodes: Mapping[str, NodeLoad], preferred: Mapping[str, str]
-) -> dict[str, str]:
+@dataclass(frozen=True)
+class QueueLoad:
+    """A queue as the allocation sees it."""
+
+    work: float  # that it brings, in any unit
+    owner: str  # now; "": nobody
+    able: Collection[str]  # members that have its model
+    preferred: str = ""  # the member that gets it whenever it is there
+
+
+def allocate(queues: Mapping[str, QueueLoad], nodes: Mapping[str, NodeLoad]) -> dict[str, str]:
     """The owner that each queue should have: the heaviest queue first, each to whoever then has most to spare.
 
-    `loads` is the work each queue brings, in any unit; `owners` who owns it now. A `preferred` member that is present
-    gets its queue in any case.
+    A queue whose model nobody of the `nodes` has is left out.
     """
     given: dict[str, str] = {}
     taken = dict.fromkeys(nodes, 0.0)
-    total = sum(loads.values()) or 1.0
-    for queue in sorted(loads, key=lambda queue: (-loads[queue], queue)):
-        if preferred.get(queue) in nodes:
-            given[queue] = preferred[queue]
-        else:
-            order = turn_order(queue, nodes)
-            given[queue] = max(order, key=lambda node: _spare(nodes[node], taken[node], owners.get(queue) == node))
-        taken[given[queue]] += loads[queue] / total
+    total = sum(queue.work for queue in queues.values()) or 1.0
+    for name in sorted(queues, key=lambda name: (-queues[name].work, name)):
+        queue = queues[name]
+        able = [node for node in turn_order(name, nodes) if node in queue.able]
+        if not able:
+            continue
+        chosen = max(able, key=lambda node: _spare(nodes[node], taken[node], queue.owner == node))
+        given[name] = queue.preferred if queue.preferred in able else chosen
+        taken[given[name]] += queue.work / total
     return given
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from math import inf
 from typing import Annotated, Literal
 
 import msgspec
@@ -19,6 +20,7 @@ MAX_PAYLOAD = 512 << 10
 PER_PRODUCER = 8  # items of one producer that may wait at once
 MAX_BYTES = 64 << 20  # of a whole inbox
 MOST_KEPT = 1024  # items of one queue: in a split that lasts, the oldest are given up
+TRIES = 30.0  # pushes for nothing that a producer may make at once
 PENDING = 4  # items of this node that may be on their way in one queue, before it trains another model
 
 Finite = Annotated[float, msgspec.Meta(ge=-1e30, le=1e30)]
@@ -45,13 +47,18 @@ class Inbox:
         self.capacity = capacity
         self.arrived = 0
         self._waiting: dict[str, deque[Item]] = {}
-        self._order: deque[str] = deque()  # producers, by the arrival of their items
+        self._order: deque[tuple[str, Seconds]] = deque()  # producers and times of arrival, in that order
         self._bytes = 0
 
     def __len__(self) -> int:
         return len(self._order)
 
-    def put(self, producer: PeerText, item: Item, applied: int) -> Received:
+    @property
+    def oldest(self) -> Seconds:
+        """When the item came that waits longest; infinity where none waits."""
+        return self._order[0][1] if self._order else inf
+
+    def put(self, producer: PeerText, item: Item, applied: int, now: Seconds = 0.0) -> Received:
         """Take an item in. `applied` is the number of the producer's latest item in the log.
 
         "known": it was taken or applied before. "early": the one before it is missing. "full": try again later.
@@ -66,7 +73,7 @@ class Inbox:
         if len(self) >= self.capacity or len(waiting) >= PER_PRODUCER or self._bytes + size > MAX_BYTES:
             return "full"
         self._waiting.setdefault(producer, deque()).append(item)
-        self._order.append(producer)
+        self._order.append((producer, now))
         self._bytes += size
         self.arrived += 1
         return "taken"
@@ -75,7 +82,7 @@ class Inbox:
         """Remove and return up to `count` items that the log accepts next, oldest first."""
         found: list[tuple[str, Item]] = []
         while self._order and len(found) < count:
-            producer = self._order.popleft()
+            producer, _ = self._order.popleft()
             item = self._waiting[producer].popleft()
             if not self._waiting[producer]:
                 del self._waiting[producer]
@@ -90,6 +97,26 @@ class Inbox:
         self._waiting.clear()
         self._order.clear()
         self._bytes = 0
+
+
+class Patience:
+    """How much one producer may trouble the owner for nothing: TRIES pushes at once, and one more each second.
+
+    A push is for nothing when no item of it is new: it was sent before, comes too early, or finds no room.
+    """
+
+    def __init__(self, now: Seconds) -> None:
+        self._left = TRIES
+        self._at = now
+
+    def useless(self, now: Seconds) -> bool:
+        """Count a push for nothing. Returns whether it was one too many."""
+        self._left = min(TRIES, self._left + max(0.0, now - self._at)) - 1.0
+        self._at = now
+        if self._left < 0.0:
+            self._left = 0.0
+            return True
+        return False
 
 
 class Outbox:
@@ -132,7 +159,7 @@ class Outbox:
         return [item for item in self._items if item.seq > applied]
 
     def full(self, applied: int) -> bool:
-        """Whether so many items are on their way that this node should train another model."""
+        """Whether too many items are on their way, so that this node should train another model."""
         return len(self.unapplied(applied)) >= PENDING
 
     def put_back(self, item: Item) -> None:

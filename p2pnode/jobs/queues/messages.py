@@ -8,7 +8,8 @@ import msgspec
 
 from ...wire.messages import Message
 from ...wire.types import Count, Hash, JobName
-from ..leases.lease import Lease, Renewal
+from ..leases.lease import Lease, Renewal, Term
+from .changes import QueuesChange
 from .items import MAX_PAYLOAD, Item
 from .log import MAX_STEP_BYTES, Position
 from .plan import MAX_MODELS
@@ -27,6 +28,7 @@ class OwnerFacts(msgspec.Struct, frozen=True, array_like=True):
     passes: Annotated[float, msgspec.Meta(ge=0.0, le=1e12)]  # since the accuracy last changed significantly
     accuracy: Annotated[float, msgspec.Meta(ge=-1e30, le=1e30)] | None = None
     arrivals: Annotated[float, msgspec.Meta(ge=0.0, le=1e9)] = 0.0  # items a second
+    converged: bool = False  # many passes and tests have not changed the accuracy
 
 
 class QueueView(msgspec.Struct, frozen=True, array_like=True):
@@ -52,6 +54,7 @@ class QueueNews(msgspec.Struct, frozen=True, array_like=True):
     snapshot: bool = False  # the asker's places are not known here, and this node may be ahead
 
 
+State = Annotated[bytes, msgspec.Meta(max_length=32)]  # what the sender announces of itself (announcing.py)
 Views = Annotated[tuple[QueueView, ...], msgspec.Meta(max_length=MAX_MODELS)]
 
 
@@ -59,16 +62,21 @@ class Sync(Message, frozen=True, tag="sync queues"):
     """Asks for what the peer knows of some queues, and says what this node knows."""
 
     queues: Views
+    change: Count = 0  # number of the founder's latest change that this node knows
+    state: State = b""
 
 
 class SyncIs(Message, frozen=True, tag="queues are"):
     queues: Annotated[tuple[QueueNews, ...], msgspec.Meta(max_length=MAX_MODELS)]
+    change: QueuesChange | None = None  # where the asker knows none or an older one
+    state: State = b""
 
 
 class Push(Message, frozen=True, tag="push items"):
     """Items for a queue whose owner the peer should be."""
 
     queue: JobName
+    term: Term  # of the lease by which the peer owns it
     items: Annotated[tuple[Item, ...], msgspec.Meta(min_length=1, max_length=MAX_PUSHED)]
 
 

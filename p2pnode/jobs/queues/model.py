@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from math import isqrt
+from math import isfinite, isqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,6 +116,15 @@ class QueueModel:
         """Some items came in."""
         self._arrivals = [at for at in self._arrivals if now - at < STALE] + [now] * count
 
+    def check(self, items: Sequence[Item], weights: Units) -> str:
+        """Heavy. What is wrong with items that came in, in words; "" when nothing is."""
+        for item in items:
+            if not isfinite(item.loss):
+                return "an item's loss is not finite"
+            if _bounded(item, weights) is None:
+                return "an item cannot be read, or is larger than any honest one"
+        return ""
+
     def combine(
         self, taken: Sequence[tuple[str, Item]], weights: Units, applied: int, producers: int
     ) -> tuple[SparseDelta, bytes]:
@@ -142,7 +151,9 @@ class QueueModel:
         """How good the shared weights are on the task's test data."""
         self.evaluation = found
         if found.accuracy is not None:
-            self._plateau.note(found.accuracy, found.samples, self.passes())
+            self._plateau.note_accuracy(found.accuracy, found.samples, self.passes())
+        else:
+            self._plateau.note_loss(found.loss, self.passes())
 
     def passes(self) -> float:
         """Over the data, by all items that were applied."""
@@ -155,9 +166,8 @@ class QueueModel:
         """What this node says as the owner."""
         accuracy = None if self.evaluation is None else self.evaluation.accuracy
         rate = sum(now - at < STALE for at in self._arrivals) / STALE
-        return OwnerFacts(
-            len(self.inbox), min(1.0, max(0.0, idle)), self._plateau.passes(self.passes()), accuracy, rate
-        )
+        passes, share = self._plateau.passes(self.passes()), min(1.0, max(0.0, idle))
+        return OwnerFacts(len(self.inbox), share, passes, accuracy, rate, self._plateau.converged(self.passes()))
 
     def note_facts(self, facts: OwnerFacts, now: Seconds) -> None:
         self._facts = (facts, now)
@@ -167,6 +177,11 @@ class QueueModel:
         if self.watch.mine:
             return self.own_facts(idle, now)
         return self._facts[0] if self._facts is not None and now - self._facts[1] < STALE else None
+
+    def converged(self, idle: float, now: Seconds) -> bool:
+        """Whether it does not become better any more, as its owner says."""
+        found = self.facts(idle, now)
+        return found is not None and found.converged
 
     def score_facts(self, idle: float, now: Seconds) -> QueueFacts:
         """What the queue's score follows from."""

@@ -13,7 +13,7 @@ from ...config.settings import read_jobs
 from ...wire.errors import UsageError, suggestion
 from ...wire.types import JobName
 from ..contract import JobSettings
-from ..train.plan import TrainPlan
+from ..train.plan import TrainPlan, write_plan
 from .priority import PriorityWeights
 
 MIN_MODELS, MAX_MODELS = 2, 16
@@ -25,6 +25,7 @@ class QueuesSettings(msgspec.Struct, frozen=True):
     weights: PriorityWeights = PriorityWeights()
     capacity: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 64  # items in a queue
     steps: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 8  # local steps of an item; 1 is a plain gradient step
+    turn: Annotated[float, msgspec.Meta(ge=0.0, le=3600.0)] = 10.0  # seconds that a node trains one model at a time
     batch: Annotated[int, msgspec.Meta(ge=1, le=64)] = 8  # items that are applied at once
     density: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] = 0.0  # share of the weights in an item; 0: by producers
     gain: Annotated[float, msgspec.Meta(gt=0.0, le=10.0)] = 1.0  # on what the producers of a moment agree on
@@ -32,6 +33,7 @@ class QueuesSettings(msgspec.Struct, frozen=True):
     reallocate: Annotated[float, msgspec.Meta(ge=1.0, le=3600.0)] = 30.0  # seconds between two looks at who owns what
     priority: bool = True  # False: the queues take turns, for comparison
     fixed: bool = False  # True: owners stay, for comparison
+    common: bool = False  # True: an owner has one queue for all its models, first come, first served; for comparison
 
 
 class PlannedModel(msgspec.Struct, frozen=True):
@@ -65,6 +67,19 @@ def read_plan(plan: dict[str, Any]) -> QueuesPlan:
         raise UsageError(f"the run's plan for queues cannot be followed: {error}") from None
 
 
+def plan_of_model(model: PlannedModel) -> bytes:
+    """A model as the founder's change carries it."""
+    return msgspec.msgpack.encode({"name": model.name, "train": write_plan(model.train)})
+
+
+def read_model(data: bytes) -> PlannedModel:
+    """A model in a change; ValueError when this version cannot follow it."""
+    try:
+        return msgspec.msgpack.decode(data, type=PlannedModel)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"malformed model: {error}") from None
+
+
 def read_options(settings: JobSettings) -> QueuesOptions:
     """The options of a queues job; UsageError in one line when something in them is wrong."""
     given = dict(settings.given)
@@ -86,6 +101,12 @@ def read_options(settings: JobSettings) -> QueuesOptions:
         raise UsageError(f"the job {settings.name!r}: {f'{key}: ' if key else ''}{what}") from None
 
 
+def read_added(written: str, node: TrainOptions) -> tuple[str, TrainOptions]:
+    """Name and options of a model written as NAME=TASK[,KEY=VALUE...]; UsageError in one line."""
+    (job,) = read_jobs([written])
+    return job.name, replace(node, **job.given)
+
+
 def _read_models(raw: object, settings: JobSettings) -> dict[str, TrainOptions]:
     """How each model is trained: the node's options and its own, from a mapping or from NAME=TASK[,KEY=VALUE...].
 
@@ -96,7 +117,7 @@ def _read_models(raw: object, settings: JobSettings) -> dict[str, TrainOptions]:
             {"name": name, **({"task": model} if isinstance(model, str) else dict(model))}
             for name, model in raw.items()
         ]
-    jobs: tuple[JobOptions, ...] = read_jobs(raw) if raw else settings.node.models
+    jobs: tuple[JobOptions, ...] = read_jobs(raw, "models") if raw else settings.node.models
     if jobs and not MIN_MODELS <= len(jobs) <= MAX_MODELS:
         few = "queues are for several models; to train one, use --task" if len(jobs) < MIN_MODELS else ""
         raise UsageError(few or f"{len(jobs)} models are too many; queues hold {MIN_MODELS} to {MAX_MODELS}")

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from ...config.options import TrainOptions
 from ...discovery.services import Services
 from ...storage.files import Storage
 from ...wire.errors import LocalProblem, UsageError, suggestion
@@ -16,19 +17,16 @@ from ..train.plan import write_plan
 from ..train.prepare import own_rows
 from .job import QueuesJob
 from .model import QueueModel
-from .plan import PlannedModel, QueuesOptions, QueuesPlan, read_options, read_plan
+from .plan import PlannedModel, QueuesOptions, QueuesPlan, read_added, read_options, read_plan
 
 
 async def found(options: QueuesOptions, services: Services) -> dict[str, Any]:
     """The plan of a queues job founded with these options, for the run's manifest."""
     if not options.models:
-        raise UsageError("queues need two models or more; name each as --task NAME=TASK")
+        raise UsageError("queues need two models or more; name each as --model NAME=TASK")
     _check_preferred(options, list(options.models))
     seed = services.seams.rng.getrandbits(60)
-    models = []
-    for name, train in options.models.items():
-        host = await services.seams.compute(partial(open_model_host, train, seed, shared=services.seams.shared))
-        models.append(PlannedModel(name, make_plan(host, train, seed)))
+    models = [await plan_model(name, train, seed, services) for name, train in options.models.items()]
     plan: dict[str, Any] = msgspec.to_builtins(QueuesPlan(tuple(models), options.settings))
     plan["models"] = [{"name": model.name, "train": write_plan(model.train)} for model in models]
     return plan
@@ -38,39 +36,56 @@ async def prepare(entry: dict[str, Any], options: QueuesOptions, context: JobCon
     """A queues job that has its own saved progress, or the first weights; members tell it what they have since."""
     plan, services = read_plan(entry), context.services
     await services.limiter.free()
-    models: dict[str, QueueModel] = {}
-    for planned in plan.models:
-        model = await _prepare_model(planned, plan, options, context)
-        if model is not None:
-            models[planned.name] = model
-    if not models:
-        raise LocalProblem("none of the run's models can be trained here")
-    _check_preferred(options, [planned.name for planned in plan.models])
-    job = QueuesJob(context, plan, models, options.prefer)
-    if job.resume():
-        services.events.say("resumed learning", f"going on with {', '.join(models)}")
+    preparing = ModelPreparer(plan, options, context)
+    models = {planned.name: await preparing.prepare(planned) for planned in plan.models}
+    if all(isinstance(found, str) for found in models.values()):
+        raise LocalProblem(f"none of the run's models can be trained here: {next(iter(models.values()))}")
+    _check_preferred(options, list(models))
+    job = QueuesJob(context, plan, models, options.prefer, preparing.prepare, preparing.plan, options.node.full_speed)
+    if await job.resume():
+        services.events.say("resumed learning", f"going on with {', '.join(job.models)}")
     return job
 
 
-async def _prepare_model(
-    planned: PlannedModel, plan: QueuesPlan, options: QueuesOptions, context: JobContext
-) -> QueueModel | None:
-    """One model; None, with a warning, when this machine cannot train it and has others to train."""
-    services, seams, train = context.services, context.services.seams, planned.train
-    own = options.models.get(planned.name, options.node)
-    try:
-        host = await seams.compute(lambda: follow_plan(train, own, seams.shared))
-        await seams.compute(lambda: check_model(train, host, seams.shared))
-    except LocalProblem as problem:
-        services.events.say("queue", f"{planned.name} is not trained here: {problem}", warning=True)
-        return None
-    rows = await seams.compute(lambda: own_rows(host, own, train, context.founder == services.identity.peer_id))
-    scope, now = f"{context.calls.scope}/{planned.name}", seams.clock.monotonic()
-    return await seams.compute(
-        lambda: QueueModel(
-            planned.name, scope, services.identity, host, rows, own_seed(context), plan.settings, seams.speed, now
+class ModelPreparer:
+    """Makes the models of a queues job: from their plans, and plans of those that the founder adds."""
+
+    def __init__(self, plan: QueuesPlan, options: QueuesOptions, context: JobContext) -> None:
+        self._settings = plan.settings
+        self._options = options
+        self._context = context
+
+    async def prepare(self, planned: PlannedModel) -> QueueModel | str:
+        """One model, or why this machine does not train it. UsageError when its user wants what the run does not."""
+        context, seams, train = self._context, self._context.services.seams, planned.train
+        own = self._options.models.get(planned.name, self._options.node)
+        try:
+            host = await seams.compute(lambda: follow_plan(train, own, seams.shared))
+            await seams.compute(lambda: check_model(train, host, seams.shared))
+        except (LocalProblem, UsageError) as problem:
+            if isinstance(problem, UsageError) and planned.name in self._options.models:
+                raise  # what the user wrote is wrong
+            context.services.events.say("queue", f"{planned.name} is not trained here: {problem}", warning=True)
+            return str(problem)
+        founder = context.founder == context.services.identity.peer_id
+        rows = await seams.compute(lambda: own_rows(host, own, train, founder))
+        scope, now = f"{context.calls.scope}/{planned.name}", seams.clock.monotonic()
+        me, seed = context.services.identity, own_seed(context)
+        return await seams.compute(
+            lambda: QueueModel(planned.name, scope, me, host, rows, seed, self._settings, seams.speed, now)
         )
-    )
+
+    async def plan(self, written: str) -> PlannedModel:
+        """The plan of a model written as NAME=TASK[,KEY=VALUE...]; UsageError or LocalProblem in one line."""
+        services = self._context.services
+        name, train = read_added(written, self._options.node)
+        return await plan_model(name, train, services.seams.rng.getrandbits(60), services)
+
+
+async def plan_model(name: str, train: TrainOptions, seed: int, services: Services) -> PlannedModel:
+    """What members must agree on to train a model."""
+    host = await services.seams.compute(partial(open_model_host, train, seed, shared=services.seams.shared))
+    return PlannedModel(name, make_plan(host, train, seed))
 
 
 def check(entry: dict[str, Any] | None, options: QueuesOptions, storage: Storage, folder: str) -> None:

@@ -18,8 +18,12 @@ import msgspec
 EVERY_EIGHTH = 8  # pick: it goes to the queue that waited longest, so that nothing starves
 LEAST_NEED = 0.05
 SIGNIFICANT = 0.005  # change of accuracy, and two standard errors of it
+SIGNIFICANT_LOSS = 0.02  # relative change of the loss of a task without accuracy
+CONVERGED = 30.0  # passes over the data without a significant change,
+CONVERGED_TESTS = 10  # and tests, which come by the clock
 
-Weight = Annotated[float, msgspec.Meta(ge=0.0, le=10.0)]
+MOST_WEIGHT = 10.0
+Weight = Annotated[float, msgspec.Meta(ge=0.0, le=MOST_WEIGHT)]
 
 
 class PriorityWeights(msgspec.Struct, frozen=True):
@@ -50,6 +54,7 @@ class Score:
     complexity: float
     length: float
     idle: float
+    facts: QueueFacts
 
     @property
     def total(self) -> float:
@@ -57,15 +62,15 @@ class Score:
 
     @property
     def reason(self) -> str:
-        """The parts in words, the largest first."""
-        parts = {
-            "still learning": self.convergence,
-            "large model": self.complexity,
-            "long queue": self.length,
-            "idle owner": self.idle,
-        }
-        shown = sorted(parts.items(), key=lambda part: -part[1])
-        return ", ".join(f"{name} {value:.2f}" for name, value in shown if value >= 0.005)
+        """What each part follows from, the largest part first."""
+        facts = self.facts
+        parts = (
+            (self.convergence, f"{facts.passes:.1f} passes since it got better"),
+            (self.complexity, f"{facts.parameters:,} weights"),
+            (self.length, f"{facts.length} of {facts.capacity} waiting"),
+            (self.idle, f"owner idle {facts.idle:.0%}"),
+        )
+        return ", ".join(words for _, words in sorted(parts, key=lambda part: -part[0]))
 
 
 def score(facts: QueueFacts, largest: int, weights: PriorityWeights) -> Score:
@@ -75,6 +80,7 @@ def score(facts: QueueFacts, largest: int, weights: PriorityWeights) -> Score:
         weights.complexity * log(max(2, facts.parameters)) / log(max(2, largest)),
         weights.length * min(1.0, facts.length / facts.capacity),
         weights.idle * min(1.0, max(0.0, facts.idle)),
+        facts,
     )
 
 
@@ -91,14 +97,15 @@ def pick(scores: Mapping[str, float], waited: Sequence[str], number: int) -> str
 class Turns:
     """Turns in proportion to needs that change: of those there, the one that has had least for its need is next."""
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self._had = dict.fromkeys(names, 0.0)  # turns, each divided by the need at that time
-        self._level = 0.0
+    def __init__(self, had: Mapping[str, float]) -> None:
+        """`had`: where each begins."""
+        self._had = dict(had)  # turns, each divided by the need at that time
+        self._level = 0.0  # at which whoever is new begins
 
     def next(self, needs: Mapping[str, float]) -> str:
         """Whose turn it is. A need below LEAST_NEED counts as that, so that nothing starves."""
         for name in needs:
-            self._had[name] = max(self._had[name], self._level)  # turns it was not there for are no claim
+            self._had[name] = max(self._had.get(name, 0.0), self._level)  # turns it was not there for are no claim
         chosen = min(needs, key=lambda name: self._had[name])
         self._level = self._had[chosen]
         self._had[chosen] += 1.0 / max(LEAST_NEED, needs[chosen])
@@ -106,18 +113,33 @@ class Turns:
 
 
 class Plateau:
-    """Passes over the data since a model's accuracy last changed significantly."""
+    """Passes over the data since a model last got significantly better or worse on test data.
+
+    That is by accuracy, or by the loss of a task that has none.
+    """
 
     def __init__(self) -> None:
-        self._accuracy: float | None = None
+        self._value: float | None = None
         self._since = 0.0
+        self._tests = 0  # without a significant change
 
-    def note(self, accuracy: float, samples: int, passes: float) -> None:
-        """The accuracy on `samples` test samples, after so many passes over the data."""
-        before = self._accuracy
+    def note_accuracy(self, accuracy: float, samples: int, passes: float) -> None:
+        """Takes in the accuracy on `samples` test samples, after `passes` passes over the data."""
         error = sqrt(max(1e-9, accuracy * (1 - accuracy)) * 2 / max(1, samples))
-        if before is None or abs(accuracy - before) > max(SIGNIFICANT, 2 * error):
-            self._accuracy, self._since = accuracy, passes
+        self._note(accuracy, max(SIGNIFICANT, 2 * error), passes)
+
+    def note_loss(self, loss: float, passes: float) -> None:
+        """The test loss of a task without accuracy."""
+        self._note(loss, SIGNIFICANT_LOSS * abs(loss), passes)
+
+    def _note(self, value: float, significant: float, passes: float) -> None:
+        self._tests += 1
+        if self._value is None or abs(value - self._value) > significant:
+            self._value, self._since, self._tests = value, passes, 0
+
+    def converged(self, now: float) -> bool:
+        """Whether many passes and many tests have changed nothing, where `now` passes have been made in all."""
+        return self._tests >= CONVERGED_TESTS and self.passes(now) >= CONVERGED
 
     def passes(self, now: float) -> float:
         """Since the last significant change, where `now` passes have been made in all."""

@@ -16,6 +16,7 @@ from ...storage.checked import read_or_set_aside, write_checked
 from ...storage.files import Storage
 from ...wire.types import Seconds
 from ..leases.lease import Lease
+from .changes import QueuesChange, decode_change, encode_change
 from .items import Item
 from .model import QueueModel
 
@@ -64,6 +65,14 @@ class QueueFiles:
 
     def note_lease(self, queue: str, lease: Lease) -> None:
         write_checked(self._storage, self._file(queue, "lease"), msgspec.msgpack.encode(lease))
+
+    def note_change(self, change: QueuesChange) -> None:
+        write_checked(self._storage, f"{self._folder}/change", encode_change(change))
+
+    def load_change(self) -> QueuesChange | None:
+        """The founder's latest change that was known here; None where there was none."""
+        lost = "members tell the founder's changes again"
+        return read_or_set_aside(self._storage, f"{self._folder}/change", decode_change, lost)
 
     def load(self, models: Iterable[QueueModel], now: Seconds) -> bool:
         """Puts what was saved into the models; returns whether there was anything. Damaged files are set aside."""

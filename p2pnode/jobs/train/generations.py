@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
 from ...compression.weights import Floats
 from ...runtime.seams import Seams
 from ...tasks.errors import task_errors
 from ...tasks.generation import Generation
+from ...tasks.task import Task
 from ...training.trainer import Trainer
 from ...wire.bounded import keep_newest
 from ...wire.control import ControlAnswer, ControlRequest
@@ -20,21 +22,53 @@ PIECE: Seconds = 0.25  # of compute time, in which training waits
 
 
 @dataclass
-class _Running:
-    weights: Floats  # of the moment it began, however training goes on
+class RunningText:
+    """A text under way: its pieces, and what must be entered while the next one is asked for."""
+
+    task: Task
     pieces: Iterator[str]
+    loaded: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
+
+
+Begin = Callable[[ControlRequest], Awaitable[RunningText]]
+
+
+def how_of(request: ControlRequest) -> Generation:
+    """How a text is continued, as the user asked for it."""
+    return Generation(request.length, request.temperature, request.top_k, request.seed)
+
+
+def texts_of(seams: Seams, trainer: Trainer, readout: Callable[[], Floats]) -> Begin:
+    """Begins texts of one model, with its weights of that moment, however training goes on."""
+    host = trainer.model_host
+
+    @contextlib.contextmanager
+    def loaded(weights: Floats) -> Iterator[None]:
+        with trainer.fitted(weights):
+            host.model.eval()
+            yield
+
+    def begun(request: ControlRequest) -> RunningText:
+        weights = readout().copy()
+        with task_errors(host.task, "generate"):
+            pieces = host.task.generate(host.model, request.prompt, how_of(request))
+        return RunningText(host.task, pieces, lambda: loaded(weights))
+
+    async def begin(request: ControlRequest) -> RunningText:
+        return await seams.compute(lambda: begun(request))
+
+    return begin
 
 
 class Generations:
     """The texts under way. Each is asked for piece by piece; one that nobody asks for any more is forgotten."""
 
-    def __init__(self, seams: Seams, trainer: Trainer, readout: Callable[[], Floats]) -> None:
+    def __init__(self, seams: Seams, begin: Begin) -> None:
         self._clock = seams.clock
         self._compute = seams.compute
+        self._begin = begin
         self._begun = 0
-        self._trainer = trainer
-        self._readout = readout
-        self._running: dict[str, _Running] = {}
+        self._running: dict[str, RunningText] = {}
 
     async def answer(self, request: ControlRequest) -> ControlAnswer:
         """The next piece of a text; UsageError when the task generates none, LocalProblem when it was forgotten."""
@@ -42,7 +76,7 @@ class Generations:
         if not name:
             self._begun += 1
             name = str(self._begun)
-            running = await self._compute(lambda: self._begin(request))
+            running = await self._begin(request)
             keep_newest(self._running, name, running, MAX_GENERATIONS)
         elif name not in self._running:
             raise LocalProblem("this text was forgotten, because others were asked for; begin anew")
@@ -52,17 +86,10 @@ class Generations:
             self._running.pop(name, None)
         return ControlAnswer(said=text, generation="" if over else name)
 
-    def _begin(self, request: ControlRequest) -> _Running:
-        how = Generation(request.length, request.temperature, request.top_k, request.seed)
-        host = self._trainer.model_host
-        with task_errors(host.task, "generate"):
-            return _Running(self._readout().copy(), host.task.generate(host.model, request.prompt, how))
-
-    def _piece(self, running: _Running) -> tuple[str, bool]:
+    def _piece(self, running: RunningText) -> tuple[str, bool]:
         """Heavy. As much text as comes in PIECE seconds, and whether it is over."""
-        host, text, end = self._trainer.model_host, "", self._clock.monotonic() + PIECE
-        with self._trainer.fitted(running.weights), task_errors(host.task, "generate"):
-            host.model.eval()
+        text, end = "", self._clock.monotonic() + PIECE
+        with running.loaded(), task_errors(running.task, "generate"):
             for piece in running.pieces:
                 text += piece
                 if self._clock.monotonic() >= end:

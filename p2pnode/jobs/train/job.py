@@ -39,7 +39,7 @@ from ..contract import JobContext, JobPace, own_seed
 from ..model.job import ModelJob
 from .commands import execute
 from .export import ExportSource
-from .generations import Generations
+from .generations import Generations, texts_of
 from .messages import GetProbe, GetWeights, SwapModels, SwapResult
 from .model_check import ModelCheck
 from .model_swap import ModelSwap, SwapRules
@@ -109,7 +109,7 @@ class TrainJob(ModelJob):
         self._evaluating = PeriodicEvaluation(self.trainer, EVALUATE_EVERY * round_seconds, now)
         self._sampling = PeriodicSample(self.trainer, SAMPLE_EVERY, now)
         self.settled = SettledWeights(policy, self._run_steps, services.events)
-        self.generations = Generations(services.seams, self.trainer, policy.readout)
+        self.generations = Generations(services.seams, texts_of(services.seams, self.trainer, policy.readout))
         self._round_steps = RoundSteps(
             services.seams, policy, self.trainer, round_seconds, context.compute.longest_piece
         )

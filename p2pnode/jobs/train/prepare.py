@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from ...shards.rows import Rows
 from ...shards.split import check_stream_split, part_rows
 from ...similarity.partners import partner_settings, without_partner_settings
 from ...storage.files import Storage
+from ...tasks.find import OtherKindOfTask
 from ...training.background import BackgroundWorker
 from ...training.fingerprinter import Fingerprinter
 from ...training.host import ModelHost, choose_device
@@ -127,7 +129,8 @@ def check(entry: dict[str, Any] | None, options: TrainOptions, storage: Storage,
         return
     check_policy(options.policy, options.settings)
     if options.task is not None:
-        open_task(options)
+        with contextlib.suppress(OtherKindOfTask):  # the run that this node joins may do that kind of work
+            open_task(options)
 
 
 KIND = JobKind(read, found, prepare, check)

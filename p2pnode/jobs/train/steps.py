@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 
 from ...compression.weights import Floats
-from ...merging.policy import Policy
+from ...merging.capabilities import Capabilities
 from ...runtime.seams import Seams
 from ...training.background import feed_gradients
 from ...training.trainer import Trainer, TrainResult
@@ -24,13 +25,21 @@ MOST = 4  # slices in a round
 SHARE = 0.005  # of a round that its corrections may take; changing slices takes about as much again
 
 
+class StartsRounds(Protocol):
+    """What rounds need of a policy, or of several that share out one vector."""
+
+    can: Capabilities
+
+    def start(self) -> Floats: ...
+
+
 class RoundSteps:
     """Trains one model, round by round."""
 
     def __init__(
         self,
         seams: Seams,
-        policy: Policy,
+        policy: StartsRounds,
         trainer: Trainer,
         round_seconds: Seconds,
         longest_piece: Callable[[], Seconds | None] = lambda: None,

@@ -1,4 +1,4 @@
-"""Heads: the newest known entry of each author's chain. Two nodes compare them and fetch what is missing.
+"""Heads: the latest known entry of each author's chain. Two nodes compare them and fetch what is missing.
 
 An encoded head takes 32 bytes of key and a few bytes of numbers, so that 16 authors stay far below 1 KiB. When nothing
 is new, two nodes only exchange digests (40 bytes).
@@ -19,7 +19,7 @@ MAX_CHAINS = 4096
 _KEY_BYTES = 32
 _MAX_SEQ = (1 << 31) - 1
 
-Heads = Mapping[Chain, int]  # chain → seq of its newest entry; absent chains have no entries
+Heads = Mapping[Chain, int]  # chain → seq of its latest entry; absent chains have no entries
 
 
 class Span(NamedTuple):
@@ -31,7 +31,7 @@ class Span(NamedTuple):
 
 
 def merge(*several: Heads) -> dict[Chain, int]:
-    """The newest of each chain."""
+    """Returns the latest entry of each chain."""
     merged: dict[Chain, int] = {}
     for heads in several:
         for chain, seq in heads.items():

@@ -2,7 +2,7 @@
 
 A data directory may have been set back in time: a restored backup, the snapshot of a virtual machine. Partners then
 know entries of ours that the disk does not, and the next number we sign would contradict them, which nobody can tell
-from fraud. So a node goes on with a log of its disk only once partners have told, after the start, what they know of
+from fraud. So a node goes on with a log of its disk only once partners have said, after the start, what they know of
 it, and nobody knows more than the disk; what it lacks it takes from them first. If they do not answer, it begins a new
 log.
 """
@@ -17,11 +17,11 @@ CONFIRMATIONS = 3  # partners that have to answer, or all of fewer members
 
 
 class OwnLog:
-    """What partners have told about this node's log since the start."""
+    """What partners have reported about this node's log since the start."""
 
     def __init__(self) -> None:
         self._confirmed = True
-        self._heard: dict[PeerId, int] = {}  # the newest of our entries that each partner knows
+        self._heard: dict[PeerId, int] = {}  # the latest of our entries that each partner knows
 
     def resumed(self, chain: Chain, heads: Heads) -> None:
         """The log comes from the disk, and others may know more of it if there are any."""
@@ -34,7 +34,7 @@ class OwnLog:
         self._heard.clear()
 
     def heard(self, partner: PeerId, chain: Chain, theirs: Heads) -> None:
-        """A partner told what it knows."""
+        """Notes a partner's report of what it knows."""
         if not self._confirmed:
             self._heard[partner] = theirs.get(chain, 0)
 

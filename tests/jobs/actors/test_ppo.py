@@ -69,7 +69,7 @@ def learned(task: p2pnode.PolicyTask, iterations: int) -> PolicyLearner:
     critic = Critic(8, 64, first_weights(8, 64, 1), 1)
     for _ in range(iterations):
         rollout, _ = learner.collect()
-        learner.learn(rollout, critic.values(rollout.features), critic, [])
+        learner.learn(rollout, learner.judge(rollout), critic.values(rollout.features), critic, [])
     return learner
 
 

@@ -8,11 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from p2pnode.jobs.actors.advantage import CLIP
+from p2pnode.jobs.actors.advantage import CLIP, TRUNCATED
 from p2pnode.jobs.actors.experience import MAX_ACTORS, LatestByActor
 from p2pnode.jobs.actors.messages import Experience, read_experience, write_experience
 from p2pnode.jobs.actors.ppo import ActionSpace
-from p2pnode.jobs.actors.rollout import Rollout, padded, rows_of
+from p2pnode.jobs.actors.rollout import (
+    MAX_ENVS,
+    MAX_FEATURE_BYTES,
+    MAX_FEATURES,
+    Rollout,
+    padded,
+    rows_of,
+    steps_of_rollout,
+)
 from p2pnode.jobs.actors.status import ReturnCurve, bars
 from p2pnode.jobs.actors.trust import CriticTrust, prediction_error
 
@@ -80,6 +88,14 @@ def test_wrong_feature_width_is_refused() -> None:
 def test_huge_rewards_are_clipped() -> None:
     huge = np.full((6, 2), 50_000, "<f2").tobytes()
     assert read_experience(replace(GOOD, rewards=huge), 5, TWO).rewards.max() == CLIP
+
+
+@given(st.integers(64, 4096), st.integers(1, MAX_ENVS), st.integers(1, MAX_FEATURES))
+def test_every_rollout_fits_into_a_message(wanted: int, envs: int, features: int) -> None:
+    steps = steps_of_rollout(wanted, envs, features)
+    worst = np.full((steps, envs), TRUNCATED, np.uint8)
+    assert steps >= 1 and steps * envs <= max(wanted, envs)
+    assert 2 * features * rows_of(worst) <= MAX_FEATURE_BYTES
 
 
 def test_observations_are_padded_with_the_context() -> None:

@@ -110,20 +110,74 @@ def test_an_owner_alone_works_and_one_with_members_needs_their_word() -> None:
     assert mine.works(0.0, alone=True)
     assert not mine.works(0.0, alone=False), "nobody has confirmed it yet"
     assert mine.lease is not None
-    mine.confirmed(lease_id(mine.lease), 1.0)
+    mine.renew(1.0)
+    mine.confirmed(lease_id(mine.lease), 0)
     assert mine.works(1.0 + TIMES.confirm - 0.1, alone=False)
     assert not mine.works(1.0 + TIMES.confirm, alone=False)
     assert not mine.works(1.0 + TIMES.confirm, alone=True), "it was not alone: others may have taken over"
+
+
+def test_a_late_answer_counts_from_when_the_renewal_was_made() -> None:
+    """The member that gave it may have waited since then, and takes over after `silence`."""
+    mine = watch(A)
+    lease = mine.take(0.0)
+    mine.renew(0.0)
+    mine.renew(10.0)
+    mine.confirmed(lease_id(lease), 1)
+    mine.confirmed(lease_id(lease), 0)
+    assert mine.works(10.0 + TIMES.confirm - 0.1, alone=False), "an older answer takes nothing back"
+    mine.confirmed(lease_id(lease), 7)
+    assert not mine.works(10.0 + TIMES.confirm, alone=False), "nobody can know a renewal that was not made"
+
+
+@given(st.lists(st.tuples(st.floats(0.0, 40.0), st.booleans()), min_size=1, max_size=30))
+def test_an_owner_stops_before_the_only_member_that_heard_it_takes_over(events: list[tuple[float, bool]]) -> None:
+    """Whatever is late or lost on the way: no moment in which both work, by one clock for both."""
+    mine, other, now = watch(A), watch(B), 0.0
+    lease = mine.take(now)
+    shown = -1
+    for passed, arrives in events:
+        now += passed
+        mine.renew(now)
+        if arrives:
+            if other.due(now, []):
+                break
+            other.learn(lease, mine.renewal, now)
+            mine.confirmed(lease_id(lease), shown)  # the answer to the message before comes only now
+            shown = other.number
+        if mine.works(now, alone=False):
+            assert not other.due(now, [])
+
+
+def test_time_in_which_a_node_itself_stood_still_is_no_silence() -> None:
+    looking = watch(C)
+    looking.learn(FIRST, renew(A, FIRST, 0), 0.0)
+    assert looking.due(200.0, [])
+    looking.slept(190.0)
+    assert not looking.due(200.0, []) and looking.due(190.0 + TIMES.silence, [])
+
+
+def test_an_owner_that_is_distrusted_is_not_waited_for() -> None:
+    looking = watch(C)
+    looking.learn(FIRST, renew(A, FIRST, 0), 0.0)
+    assert not looking.due(1.0, []) and looking.due(1.0, [], distrusted=True)
+
+
+def test_a_proposed_lease_is_the_one_that_is_taken() -> None:
+    looking = watch(C)
+    proposed = looking.proposed()
+    assert looking.lease is None
+    assert looking.take(0.0) == proposed
 
 
 def test_an_owner_that_nobody_confirms_falls_silent() -> None:
     mine = watch(A)
     lease = mine.take(0.0)
     mine.renew(0.0)
-    mine.confirmed(lease_id(lease), 1.0)
+    mine.confirmed(lease_id(lease), 0)
     mine.renew(10.0)
     assert mine.number == 1
-    mine.renew(1.0 + TIMES.confirm)
+    mine.renew(TIMES.confirm)
     assert mine.number == 1
 
 
@@ -147,7 +201,7 @@ def test_a_frozen_owner_does_not_work_when_it_wakes() -> None:
     """Its own clock tells it, before it hears of a successor."""
     mine = watch(A)
     lease = mine.take(0.0)
-    mine.confirmed(lease_id(lease), 0.0)
+    mine.confirmed(lease_id(lease), -1)
     assert not mine.works(120.0, alone=False)
 
 
@@ -162,7 +216,7 @@ def test_after_a_restart_a_node_begins_a_new_term() -> None:
 def test_an_owner_that_offered_its_lease_stops() -> None:
     mine, other = watch(A), watch(B)
     lease = mine.take(0.0)
-    mine.confirmed(lease_id(lease), 0.0)
+    mine.confirmed(lease_id(lease), -1)
     other.learn(lease, None, 0.0)
     offered = mine.offer(B.peer_id)
     assert not mine.works(0.0, alone=False) and mine.stopped

@@ -89,8 +89,9 @@ def test_a_joiner_trains_at_the_rate_of_the_lineage() -> None:
     run_loops(swarm, scenario)
 
 
-def test_a_crashed_loop_goes_on_with_its_identity_weights_and_steps() -> None:
-    """The script runs again with a fresh model: what it had is there, and what was published stays."""
+@pytest.mark.parametrize("checkpoint", ["none", "newer"])
+def test_a_crashed_loop_goes_on_with_its_identity_weights_and_steps(checkpoint: str) -> None:
+    """The script runs again, whatever weights it loads itself: what the node had is there, and what it published."""
     swarm = two()
 
     async def scenario(swarm: LoopSwarm) -> None:
@@ -101,7 +102,11 @@ def test_a_crashed_loop_goes_on_with_its_identity_weights_and_steps() -> None:
         peer, rounds = swarm.node(1).peer_id, swarm.job(1).train_progress.rounds
         swarm.simulation.crash(1)
         swarm.loops[1].source.closing.set()
-        swarm.loops[1] = again = Loop(7, (1, 2))
+        own = perceptron(7)
+        if checkpoint == "newer":  # as if the script had trained alone since
+            own.load_state_dict({name: part + 0.5 for name, part in swarm.loops[1].model.state_dict().items()})
+        began = np.concatenate([part.detach().numpy().reshape(-1) for part in own.parameters()])
+        swarm.loops[1] = again = Loop(7, (1, 2), model=own)
         swarm.start(1)
         await swarm.until(again.source.arrived.is_set)
         assert swarm.node(1).peer_id == peer
@@ -109,7 +114,7 @@ def test_a_crashed_loop_goes_on_with_its_identity_weights_and_steps() -> None:
         assert swarm.job(1).train_progress.rounds >= rounds
         again.source.handover.settle()
         apart = np.linalg.norm(again.hooked.weights.read() - weights)
-        assert apart < 0.5 * np.linalg.norm(perceptron_weights(7) - weights)
+        assert apart < 0.5 * np.linalg.norm(began - weights)
         assert again.source.steps >= steps
 
     run_loops(swarm, scenario)
@@ -134,6 +139,22 @@ def test_weights_that_are_not_finite_stay_here_and_training_goes_on_from_the_las
 
     run_loops(swarm, scenario)
     assert bad.error is None
+
+
+def test_a_run_is_not_founded_with_weights_that_are_not_finite() -> None:
+    model = perceptron()
+    with torch.no_grad():
+        model[0].weight[0] = float("nan")  # type: ignore[index]
+    swarm = LoopSwarm([Loop(0, model=model)])
+
+    async def scenario(swarm: LoopSwarm) -> BaseException | None:
+        swarm.start(0)
+        await swarm.until(lambda: swarm.problem(0) is not None)
+        return swarm.problem(0)
+
+    problem = run_loops(swarm, scenario)
+    assert isinstance(problem, UsageError)
+    assert "the model cannot be shared" in str(problem) and "load or initialise it anew" in str(problem)
 
 
 def test_a_model_of_another_layout_is_told_which_parameter_differs() -> None:

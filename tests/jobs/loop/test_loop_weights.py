@@ -166,13 +166,16 @@ def test_several_optimizers_have_one_round_counter() -> None:
 
 
 def test_parameter_groups_keep_their_rates_and_the_optimizer_its_state() -> None:
-    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1))
+    model: Any = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1))
     groups = [{"params": model[0].parameters(), "lr": 0.1}, {"params": model[1].parameters(), "lr": 0.001}]
     optimizer = torch.optim.SGD(groups, lr=1.0, momentum=0.9)
     loop = hooked(model, optimizer)
     step(model, optimizer)
     moments = {name: value.clone() for name, value in first_state(optimizer).items()}
-    merge(loop, 0.0)
+    merge(loop, 0.25)
+    before = model[0].weight.detach().clone()
+    assert loop.handover.settle()
+    assert torch.equal(model[0].weight.detach(), before + 0.25)
     keys = set(optimizer.state_dict())
     assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.001]
     assert keys == {"state", "param_groups"}

@@ -14,6 +14,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
+from p2pnode.integrations.join import HookedLoop, LoopExtras
+from p2pnode.integrations.ranks import Ranks
 from p2pnode.jobs.loop.plan import different_samples
 from p2pnode.jobs.loop.shards import beyond
 from p2pnode.jobs.loop.shared_data import KEPT_BYTES, SharedData, in_form_of
@@ -102,6 +104,11 @@ class Broken(Listed):
         raise OSError("the disk is gone")
 
 
+class Random(Listed):
+    def __getitem__(self, row: int) -> Any:
+        return torch.rand(2), 1
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -110,6 +117,7 @@ class Broken(Listed):
         (Listed([]), "share= gave no samples"),
         (Listed([("text", 1)]), "has a str in 'x'; give tensors, arrays or numbers"),
         (Broken([1]), "raised OSError: the disk is gone"),
+        (Random([1, 2]), "share= gives other values each time a row is read"),
         (3, "share= is a int; give a map-style data set or a dict of tensors"),
         ({"x": torch.ones(2), "y": torch.ones(3)}, "columns of unequal length"),
     ],
@@ -118,6 +126,13 @@ def test_what_cannot_travel_is_told(given: Any, said: str) -> None:
     with pytest.raises(UsageError, match="share=") as error:
         SharedData(given)
     assert said in str(error.value)
+
+
+def test_ranks_do_not_share_data_since_theirs_would_grow_apart() -> None:
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with pytest.raises(UsageError, match="under torchrun leave it out"):
+        HookedLoop(model, optimizer, LoopExtras(share=[torch.ones(2)]), Ranks(0, 2))
 
 
 def test_other_samples_than_the_runs_are_told() -> None:
@@ -189,6 +204,7 @@ def test_shards_reach_a_loop_that_lacks_their_labels_and_loops_without_data_take
         swarm.loops[1] = SharingLoop(1, (1, 2))
         swarm.start(1)
         await swarm.until(swarm.loops[1].source.arrived.is_set)
+        await swarm.until(lambda: swarm.job(1).shards.ready)  # type: ignore[union-attr]
         assert received <= {row.id for row in swarm.job(1).shard_rows() if row.received}
         await swarm.until(lambda: len(swarm.loops[1].source.share) > swarm.loops[1].source.share.own)
 
@@ -210,6 +226,7 @@ def test_labels_that_the_founders_data_do_not_have_stay_home_and_are_refused() -
         limits = {column.name: (column.low, column.high) for column in swarm.job(1).plan.samples}
         assert beyond({"x": np.zeros((1, 2)), "y": np.array([2])}, limits).startswith("y has numbers beyond 0 to 1")
         assert "x has" in beyond({"x": np.full((1, 2), np.nan), "y": np.array([1])}, limits)
+        await swarm.until(lambda: swarm.job(1).shards.ready)  # type: ignore[union-attr]
         assert not swarm.job(1).shards.driver.ids()  # type: ignore[union-attr]
 
     run_loops(swarm, scenario)
@@ -217,17 +234,11 @@ def test_labels_that_the_founders_data_do_not_have_stay_home_and_are_refused() -
     assert "y has numbers beyond 0 to 1, which the founder's data have" in told and "`classes`" in told
 
 
-class Random(Listed):
-    def __getitem__(self, row: int) -> Any:
-        return torch.rand(2), 1
-
-
 @pytest.mark.parametrize(
     ("founder", "joiner", "said"),
     [
         (None, Listed([(torch.ones(2), 1)]), "the run's founder shares no data"),
         (Listed([(torch.ones(2), 1)]), Listed([(torch.ones(3), 1)]), "its samples have x as float32 [3]"),
-        (Listed([(torch.ones(2), 1)]), Random([1, 2]), "other values each time a row is read"),
     ],
 )
 def test_data_that_do_not_fit_the_run_are_told(founder: Any, joiner: Any, said: str) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from p2pnode.config.options import TrainOptions
-from p2pnode.jobs.train.binding import follow_plan
+from p2pnode.jobs.train.binding import follow_plan, make_plan, open_model_host
 from p2pnode.jobs.train.plan import TrainPlan
 from p2pnode.wire.errors import UsageError
 
@@ -38,3 +39,22 @@ def test_what_was_not_said_contradicts_nothing() -> None:
 
 def never_opened(key: Hashable, make: Callable[[], Any]) -> Any:
     raise AssertionError("opened")
+
+
+@pytest.mark.parametrize(
+    ("said", "algorithm", "settings"),
+    [
+        ({}, "muon", {"signs": 1.0}),
+        ({}, "adamw", {}),
+        ({"settings": {"signs": 0.0}}, "muon", {"signs": 0.0}),
+        ({"settings": {"beta": 0.5}}, "muon", {"signs": 1.0, "beta": 0.5}),
+        ({"policy": "average"}, "muon", {}),
+    ],
+)
+def test_a_task_says_what_entries_suit_it(
+    tmp_path: Path, said: dict[str, Any], algorithm: str, settings: dict[str, float]
+) -> None:
+    (tmp_path / "text.txt").write_text("all the words of a small book. " * 50)
+    small: dict[str, int | str] = {"width": 8, "heads": 2, "layers": 1, "context": 8, "algorithm": algorithm}
+    options = TrainOptions("gpt", task_options=small, data=tmp_path / "text.txt", device="cpu", **said)
+    assert make_plan(open_model_host(options, 1), options, 1).settings == settings
