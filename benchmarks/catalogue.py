@@ -59,6 +59,14 @@ BENCHMARKS = (
         },
     ),
     Benchmark(
+        "pipeline",
+        "How near does a model divided among machines come to the sum of their speeds, and what do deaths cost?",
+        {
+            "samples_per_s": "fixed_chain_samples_per_s",
+            "loss_pipeline": "loss_one_machine",
+        },
+    ),
+    Benchmark(
         "queues",
         "How fast do several models with queues reach their targets, compared with turns and with separate runs?",
         {"seconds_to_all": "round_robin_s"},

@@ -4,7 +4,7 @@ Here are the commands themselves; each imports what it needs when it runs, so th
 flags from config/settings.py and `load.py` reads flags, environment and TOML into `Options`. `start.py` runs a node and
 `ending.py` ends it; `reports.py` prints what a node knows; `commands.py` tells a running node what to do; `doctor.py`
 checks the machine, `check.py` a task; `sim.py` simulates a swarm; `meeting_point.py` is `bootstrap`;
-`lan.py` finds runs in the local network.
+`lan.py` finds runs in the local network; `placement.py` says what a pipeline would do.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from .. import __version__
 from ..config.options import TrainOptions
 from ..config.resolve import Resolved, read_flag
 from ..config.settings import SETTINGS
+from ..config.units import read_rate, read_size, read_time
 from ..node.load import load
 from ..wire.control import EXPERT_ACTIONS, MAX_LENGTH, ControlRequest
 from ..wire.errors import LocalProblem, UsageError, suggestion
@@ -437,6 +438,32 @@ def check(
     from .check import check_and_print
 
     raise typer.Exit(check_and_print(TrainOptions(**{"device": "cpu", **given, "task": task}), json))
+
+
+@app.command()
+@takes(CHECKING)
+def placement(
+    ctx: typer.Context,
+    flags: dict[str, object],
+    task: Annotated[str, typer.Argument(help="A name, package.module:Class, or file.py[:Class].", metavar="TASK")],
+    peers: Annotated[int, typer.Option("--peers", help="Machines like this one.", min=1, max=10_000)] = 4,
+    rate: Annotated[str, typer.Option("--rate", help="Of each link, such as 100mbit.", metavar="RATE")] = "100mbit",
+    latency: Annotated[str, typer.Option("--latency", help="Of each link.", metavar="TIME")] = "20ms",
+    memory: Annotated[
+        str, typer.Option("--memory", help="That each machine may use; a half of what is free here.", metavar="SIZE")
+    ] = "",
+    micro_batch: Annotated[int, typer.Option("--micro-batch", help="Samples; 0: the best.", min=0, max=64)] = 0,
+    json: Json = False,
+) -> None:
+    """Print how a model would be divided among machines (a pipeline), and whether whole models would be faster."""
+    given = {SETTINGS[key].field.removeprefix("train."): read_flag(key, flags[key]) for key in CHECKING if key in flags}
+    link = (read_rate(rate), read_time(latency))
+    import psutil
+
+    room = read_size(memory) if memory else psutil.virtual_memory().available // 2
+    from .placement import place_and_print
+
+    place_and_print(TrainOptions(**{**given, "task": task}), peers, *link, room, micro_batch, json)
 
 
 def main() -> None:

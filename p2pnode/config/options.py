@@ -28,6 +28,7 @@ TaskOption = bool | int | float | str
 ACTORS = "actors"  # the kind of a job in which every node learns a policy of its own
 QUEUES = "queues"  # the kind of a job that trains several models at once
 PATHS = "paths"  # the kind of a job that trains paths through one model
+PIPELINE = "pipeline"  # the kind of a job that divides one model among its members
 TRAIN = "train"  # the kind of a job for which none is given
 DEFAULT_TASK = "digits"
 DEFAULT_POLICY = "deltaset"
@@ -176,6 +177,7 @@ class Options:
     jobs: tuple[JobOptions, ...] = ()  # of a run with several; empty: one train job, as `train` says
     models: tuple[JobOptions, ...] = ()  # of a job of kind `queues`, which trains several at once
     paths: str = ""  # LEVELSxOPTIONS: train paths through a model, not one model
+    serve_only: bool = False  # in a pipeline: serve blocks of the model, and need no data
     only: tuple[str, ...] = ()  # the jobs of the run to take part in; empty: all
 
     def founded_jobs(self) -> tuple[JobOptions, ...]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..wire.errors import UsageError, suggestion
 from ..wire.status import NO_LIMITS, LimitOptions
-from .options import ACTORS, QUEUES, Options, SimOptions
+from .options import ACTORS, PIPELINE, QUEUES, Options, SimOptions
 from .settings import PREFIX, SETTINGS, SIM_SETTINGS, Setting, keys_of
 
 OFF = ("off", "none", "")
@@ -155,7 +155,8 @@ def _check_together(options: Options, origins: Mapping[str, str]) -> None:
         raise UsageError(f"{origins['task']} contradicts {origins['model']}; name the task of each model in --model")
     if options.models and options.jobs and all(job.kind != QUEUES for job in options.jobs):
         raise UsageError(f"{origins['model']} contradicts {origins['job']}, of which none is of kind queues; use one")
-    taken = [(job.kind, job.given.get("task")) for job in options.jobs] == [(ACTORS, None)]  # --task is its policy's
+    alone = [(job.kind, job.given.get("task")) for job in options.jobs]
+    taken = alone in ([(ACTORS, None)], [(PIPELINE, None)])  # --task is that of the only job
     if options.jobs and train.task is not None and not taken:
         raise UsageError(f"{origins['task']} contradicts {origins['job']}; name the task of each job in --job")
     if options.jobs and run.meet_only:

@@ -233,6 +233,10 @@ SETTINGS: Mapping[str, Setting] = table(
             "paths", "paths", read_word, "Found a run that trains paths through one model: its layers in LEVELS, each "
             "with OPTIONS to choose from.", "LEVELSxOPTIONS",
         ),
+        Setting(
+            "serve-only", "serve_only", read_switch, "In a pipeline: serve blocks of the model to others, without data "
+            "of this node's own."
+        ),
         Setting("only", "only", read_only, "Take part in these jobs of the run only.", "NAME[,NAME...]"),
         # the network
         Setting(

@@ -226,6 +226,10 @@ class Membership:
     async def tell(self, peers: list[PeerId]) -> None:
         """Announce something new about us: to these peers at once, to all others through the directory."""
         self._announce_now.set()
+        await self.announce_to(peers)
+
+    async def announce_to(self, peers: list[PeerId]) -> None:
+        """Announce us to these peers, and to nobody else."""
         await asyncio.gather(*(self._greet_quietly(peer) for peer in peers[:MAX_NOTIFIED]))
 
     async def _greet_quietly(self, peer: PeerId) -> None:

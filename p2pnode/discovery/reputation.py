@@ -52,6 +52,11 @@ class Reputation:
         behaviour.credit -= 1
         return True
 
+    def give_back(self, peer: str, now: float) -> None:
+        """Do not count a call of the peer that was admitted."""
+        behaviour = self._at(peer, now)
+        behaviour.credit = min(CALLS_AT_ONCE, behaviour.credit + 1)
+
     def faults_of(self, peer: str) -> int:
         return self._peers[peer].total_faults if peer in self._peers else 0
 

@@ -17,6 +17,7 @@ KINDS = {
     "train": "p2pnode.jobs.train.prepare:KIND",
     "loop": "p2pnode.jobs.loop.prepare:KIND",
     "queues": "p2pnode.jobs.queues.prepare:KIND",
+    "pipeline": "p2pnode.jobs.pipeline.prepare:KIND",
     "paths": "p2pnode.jobs.paths.prepare:KIND",
     "actors": "p2pnode.jobs.actors.prepare:KIND",
 }

@@ -60,7 +60,7 @@ class Scheduler:
         """Share of the thread's time in which it had nothing to do lately, 0 to 1."""
         return 1.0 - self._busy.share()
 
-    async def run(self, job: JobCompute, work: Callable[[], T], steps: int) -> T:
+    async def run(self, job: JobCompute, work: Callable[[], T], steps: float) -> T:
         """The result of a piece of work, which is done when it is the job's turn."""
         job.used = max(job.used, self._level)  # time a job did not ask for is nothing it can claim later
         if self.crowded and (self._running or any(other.turns for other in self._jobs.values())):
@@ -130,7 +130,7 @@ class JobCompute:
         """The job's part of the compute thread while all jobs are busy; 1 while it is alone."""
         return self.weight / self._scheduler.weights()
 
-    async def __call__(self, work: Callable[[], T], steps: int = 0) -> T:
+    async def __call__(self, work: Callable[[], T], steps: float = 0) -> T:
         return await self._scheduler.run(self, work, steps)
 
 

@@ -130,7 +130,10 @@ class Router:
             request = routes.read(envelope.body)
             if not request.urgent:
                 await self._throttles.up.ready(PATIENCE)
-            return await routes.answer(peer, request)
+            answer = await routes.answer(peer, request)
+            if request.limited_by_job:
+                self._reputation.give_back(peer, self._clock.monotonic())
+            return answer
         except PeerMisbehaved as fault:
             self.misbehaved(peer, str(fault))
             return self._refuse("malformed", str(fault)[:200])

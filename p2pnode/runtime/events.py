@@ -51,6 +51,7 @@ Kind = Literal[
     "handing over",
     "queue",
     "path",
+    "pipeline",
     "expert",
     "critic",
     "state",
@@ -109,6 +110,7 @@ KINDS: dict[Kind, str] = {
     "handing over": "Before leaving, shards that are only here go to others.",
     "critic": "The critic of an `actors` job has another owner, or a laptop uses another critic, and why.",
     "path": "The node trains another path, and why, or keeps a copy of one.",
+    "pipeline": "The node serves other blocks of the model, and why; or a driver waits for a server or leaves one out.",
     "expert": "An expert was added to the run's paths or withdrawn.",
     "queue": "A queue has another owner, steps of a replaced owner were taken back, "
     "a model was added or is not trained here.",

@@ -22,7 +22,7 @@ T = TypeVar("T")
 class Compute(Protocol):
     """Runs heavy work: in a thread of its own in real life, inline in a simulation, which charges `steps` for it."""
 
-    def __call__(self, work: Callable[[], T], steps: int = 0) -> Awaitable[T]: ...
+    def __call__(self, work: Callable[[], T], steps: float = 0) -> Awaitable[T]: ...
 
 
 class MachineProbe(Protocol):
@@ -63,7 +63,7 @@ class Memo:
         return found
 
 
-async def inline(work: Callable[[], T], steps: int = 0) -> T:
+async def inline(work: Callable[[], T], steps: float = 0) -> T:
     """Compute for simulations: at once, in place."""
     return work()
 
@@ -109,7 +109,7 @@ class ThreadCompute:
     def __init__(self, name: str = "compute", threads: int = 1) -> None:
         self._thread = ThreadPoolExecutor(max_workers=threads, thread_name_prefix=name)
 
-    def __call__(self, work: Callable[[], T], steps: int = 0) -> Awaitable[T]:
+    def __call__(self, work: Callable[[], T], steps: float = 0) -> Awaitable[T]:
         return asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def close(self) -> None:

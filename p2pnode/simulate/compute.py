@@ -23,7 +23,7 @@ class SimCompute:
         self._trains = asyncio.Event()
         self._trains.set()
 
-    async def __call__(self, work: Callable[[], T], steps: int = 0) -> T:
+    async def __call__(self, work: Callable[[], T], steps: float = 0) -> T:
         if steps:
             await self._trains.wait()
         async with self._turn:

@@ -37,6 +37,7 @@ class Message(msgspec.Struct, frozen=True, tag=True, tag_field="is"):
     """Base of all messages. Each class names its own short tag, which is what travels."""
 
     urgent: ClassVar[bool] = False  # small, and how peers see that a node lives: never waits for bandwidth limits
+    limited_by_job: ClassVar[bool] = False  # the job refuses too many itself: those it answers cost no call credit
 
 
 class JobAnnouncement(msgspec.Struct, frozen=True, array_like=True):

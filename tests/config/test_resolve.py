@@ -77,6 +77,7 @@ def test_every_setting_can_come_from_every_source():
         "max-upload": "500k", "max-download": "2M", "max-cpu": "50%", "pause-on-battery": "yes", "idle-only": "on",
         "schedule": "22:00-07:00", "tensorboard": "/curves",
         "job": "small=digits,hidden=8", "model": "wide=digits,hidden=8", "paths": "2x2", "only": "small,wide",
+        "serve-only": "yes",
         "leave-timeout": "5", "share-data": "yes", "reserve": "yes", "quarantine": "off", "full-speed": "yes",
             "no-model-swaps": "yes",
     }  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,11 @@ def test_one_is_killed_and_one_raises_and_the_others_go_on(tmp_path: Path, nodes
     assert (listed["kind"], listed["condition"]) == ("actors", "running")
     assert "Heavy" in ben.ask("jobs").stdout, "a table of all laptops at any node"
     assert_page_shows_the_table(str(ben.status()["page"]))
+    made = laptops(ben)["Long"][4]
+    ben.signalled(signal.SIGTERM)
+    assert ben.process.returncode == 0, ben.err
+    nodes.append(NodeProcess(tmp_path, "ben", learns=True))  # it remembers run and task
+    wait_for("ben to go on", lambda: laptops(nodes[-1]).get("Long", [0] * 5)[4] >= made, LIMIT)
 
 
 def assert_page_shows_the_table(link: str) -> None:

@@ -265,6 +265,34 @@ def test_another_kind_of_work_is_shown_by_what_it_reports(browser) -> None:
         until(page, "document.getElementById('doing').textContent.startsWith('Working on warm (mean); training ')")
 
 
+class Queued(FakeNode):
+    """A node with two queues, one of which moves on after some looks."""
+
+    looks = 0
+
+    def status(self) -> NodeStatus:
+        status = super().status()
+        self.looks += 1
+        moved = self.looks > 4
+        rows = (("small", status.peers[int(moved)].id, int(moved)), ("<b>wide</b>", status.id, 0))
+        table = JobTable("queues", (("queue", ""), ("owner", "peer"), ("term", "")), rows)
+        return replace(status, jobs={"zoo": JobStatus("queues", tables=(table,)), **status.jobs})
+
+
+def test_who_owned_which_queue_is_drawn_over_time(browser) -> None:
+    node = Queued(3, 1)
+    with serving(node) as place, opened(browser, place.address) as page:
+        until(page, "!document.getElementById('tab-jobs').hidden")
+        page.click("#tab-jobs")
+        until(page, "document.querySelectorAll('.ownership rect').length === 3")
+        fills = page.eval_on_selector_all(".ownership rect", "all => all.map(one => one.getAttribute('fill'))")
+        assert len(set(fills)) == 3, "a colour for each owner: two of the first queue, one of the second"
+        names = page.eval_on_selector_all(".ownership text", "all => all.map(one => one.textContent)")
+        assert names == ["small", "<b>wide</b>"]
+        assert "this node" in page.inner_text(".ownership .legend")
+        picture(page, "queues")
+
+
 class Converged(FakeNode):
     """A node that has slowed down."""
 

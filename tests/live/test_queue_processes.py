@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,11 @@ from tests.live.queue_nodes import exported, has_applied, owner_of, queues_of, w
 
 pytestmark = [pytest.mark.live, pytest.mark.xdist_group("learning")]
 LIMIT = 90.0
+IN_PYTHON = """
+import p2pnode, sys
+models = {"small": ("digits", {"hidden": 8}), "wide": {"task": "digits", "hidden": 32}}
+p2pnode.run(p2pnode.Queues(models, name="zoo"), sys.argv[1])
+"""
 
 
 @pytest.fixture
@@ -28,12 +34,13 @@ def test_an_owner_that_is_killed_is_replaced(tmp_path: Path, nodes: list[NodePro
     ann = NodeProcess(tmp_path, "ann", "--job", "zoo,kind=queues,lease=4,reallocate=600", *models, learns=True)
     nodes.append(ann)
     invite = pasted(ann.invite())[3:]
-    ben, cat = (NodeProcess(tmp_path, name, *invite, learns=True) for name in ("ben", "cat"))
+    ben = NodeProcess(tmp_path, "ben", *invite, learns=True)
+    cat = NodeProcess(tmp_path, "cat", argv=[sys.executable, "-c", IN_PYTHON, invite[-1]], learns=True)
     nodes += [ben, cat]
     for node in nodes:
         wait_for(f"items of both queues at {node.data_dir.name}", lambda node=node: has_applied(node, 20), LIMIT)  # type: ignore[misc]
     other = ben.ask("queues", "pause", "small")
-    assert other.returncode == 2 and "only the run's founder can change its queues" in other.stderr
+    assert other.returncode != 0 and "only the run's founder can change its queues" in other.stderr
     added = ann.ask("queues", "add", "deep=digits,hidden=12", seconds=60.0)
     assert added.returncode == 0 and "added the model deep" in added.stdout, added.stderr
     wait_for("that cat trains the new model", lambda: queues_of(cat).get("deep", {}).get("applied", 0) >= 5, LIMIT)
@@ -63,7 +70,7 @@ def test_an_owner_that_is_killed_is_replaced(tmp_path: Path, nodes: list[NodePro
     wrong = watcher.ask("export", str(tmp_path / "one.pt"), "--job", "zoo")
     assert wrong.returncode != 0 and "say which model, as in --job zoo/small" in wrong.stderr
     for node in everyone:
-        node.signalled(signal.SIGTERM, 20.0)
+        node.signalled(signal.SIGINT, 20.0)
         assert node.left_behind() == []
 
 

@@ -133,7 +133,7 @@ def test_copies_of_the_critic_merge_and_rollouts_are_shared_where_spaces_agree()
         assert all(job.asked == 0 and not job.keeper.owner for job in found.values())
         return [len(job.heads()) for job in found.values()], [job.shared_in for job in found.values()]
 
-    authors, taken = play(scenario([Cart(), Cart(), Acrobot()], mode="replicas"), 30.0, look)
+    authors, taken = play(scenario([Cart(), Cart(), Acrobot()], mode="replicas", share=True), 30.0, look)
     assert authors == [3, 3, 3]
     assert min(taken[:2]) > 3 and taken[2] == 0
 
@@ -174,7 +174,7 @@ def test_hostile_rollouts_are_refused() -> None:
         found = jobs(simulation)
         return found[0], found[1]
 
-    owner, other = play(scenario([Cart(), Cart()]), 10.0, look)
+    owner, other = play(scenario([Cart(), Cart()], share=True), 10.0, look)
     assert owner.learner is not None
     rollout, _ = owner.learner.collect()
     said, peer = write_experience(rollout, actions=True), PeerId("liar")
@@ -193,7 +193,7 @@ def test_hostile_rollouts_are_refused() -> None:
         with pytest.raises(PeerMisbehaved, match="bytes where"):
             run_sim(ask(owner, Judge(1, wrong)))
     before = owner.kept_rollouts
-    values = np.zeros(rollout.rows, np.float32)
+    data = (rollout.features[: rollout.steps], np.zeros(rollout.steps, np.float32))
     for ticket in (5, 5, 4):
-        owner._teach(peer, ticket, rollout, values)
+        owner._teach(peer, ticket, data)
     assert owner.kept_rollouts == before + 1, "what comes again is learned once"

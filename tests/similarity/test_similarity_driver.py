@@ -48,7 +48,7 @@ class Aside:
 
     count = 0
 
-    async def __call__(self, work: Callable[[], T], steps: int = 0) -> T:
+    async def __call__(self, work: Callable[[], T], steps: float = 0) -> T:
         self.count += 1
         return work()
 

@@ -13,6 +13,7 @@ from p2pnode.jobs.actors.messages import Experience, Judge, Judged, LaptopFacts,
 from p2pnode.jobs.loop.messages import GetSteps, StepsAre
 from p2pnode.jobs.paths.experts import ExpertOffer, GetExpert, SwapExperts
 from p2pnode.jobs.paths.messages import KeepCopy
+from p2pnode.jobs.pipeline.messages import MAX_TENSOR_BYTES, Backward, Forward, Settle, SettleDone, TensorIs
 from p2pnode.shards.messages import GetNeeds, NeedsAre
 from p2pnode.wire.envelope import open_envelope, seal, unseal
 from p2pnode.wire.errors import PeerMisbehaved, PeerRefused
@@ -62,6 +63,9 @@ REQUESTS: list[Message] = [
     GetNeeds(),
     GetSteps(),
     KeepCopy(3),
+    Forward(0, 2, 4, b"hidden"),
+    Backward(0, 2, 4, 7, b"hidden", b"gradient"),
+    Settle(((7, 0, 2),), ((8, 2, 4),)),
     SwapExperts((ExpertOffer("run", "mine", "12D3", 1, False, 0, 5, bytes(32), b"row", 1.0, 0.0),)),
     GetExpert(bytes(32)),
     MeetLaptop(MemberFacts(None, None, True, LaptopFacts("pole", 1, 2.0, 3.0, 4, 0.5, "its own", b"spacesof", (1.0,)))),
@@ -77,6 +81,8 @@ ANSWERS: list[Message] = [
     ManifestIs(b"m"),
     NeedsAre(1000, (3, 0, 5), b"12345678", b""),
     Judged(7, 3, b"\0\0"),
+    TensorIs(b"hidden"),
+    SettleDone(1),
     StepsAre(5),
 ]
 
@@ -102,6 +108,23 @@ def test_a_refusal_is_raised_and_a_wrong_answer_is_misbehaviour() -> None:
 def test_label_counts_out_of_bounds_are_misbehaviour(counts: tuple[int, ...]) -> None:
     with pytest.raises(PeerMisbehaved):
         decode_answer(encode_message(NeedsAre(0, counts)), NeedsAre)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        Forward(0, 65, 4, b""),
+        Forward(-1, 2, 4, b""),
+        Forward(0, 2, 65, b""),
+        Forward(0, 2, 0, b""),
+        Forward(0, 2, 1, bytes(MAX_TENSOR_BYTES + 1)),
+        Settle(((1, 0, 1),) * 257),
+        Settle(((-1, 0, 1),)),
+    ],
+)
+def test_calls_of_a_pipeline_out_of_bounds_are_misbehaviour(request_: Message) -> None:
+    with pytest.raises(PeerMisbehaved):
+        unseal(seal(request_, "run", "big", b"x"), type(request_))
 
 
 def test_unknown_fields_of_a_newer_minor_version_are_ignored() -> None:

@@ -28,10 +28,6 @@ class LatestByActor(Generic[T]):
         keep_newest(self._things, actor, (*self._things.get(actor, ()), thing)[-self.each :], MAX_ACTORS)
         return True
 
-    def begin_anew(self, actor: str) -> None:
-        """The actor has started again, and counts its tickets from the beginning."""
-        self._tickets.pop(actor, None)
-
     def all(self) -> list[T]:
         """All things, those of one actor after the other's."""
         return [thing for actor in sorted(self._things) for thing in self._things[actor]]

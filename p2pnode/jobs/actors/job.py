@@ -181,9 +181,9 @@ class ActorsJob(ModelJob):
     ) -> Learned:
         """Heavy. Improve the policy, and in mode `replicas` this node's copy of the critic."""
         settings, critic = self.settings, self.critic
-        if self._newer is not None:
-            critic.load(self._newer)
-            self._newer = None
+        newer, self._newer = self._newer, None
+        if newer is not None:
+            critic.load(newer)
         values = critic.values(rollout.features) if judged is None else judged
         if settings.mode != "replicas":
             return learner.learn(rollout, own, values, critic, others)
@@ -214,6 +214,11 @@ class ActorsJob(ModelJob):
 
     async def _follow(self, taught_weights: Floats) -> None:
         """Let in what others taught the critic, and publish now and then what this node taught it."""
+        if not np.isfinite(taught_weights).all():
+            self._warn("diverged", "the critic's weights are not finite numbers; it goes on from the last good ones")
+            self._taught = 0
+            await self._use(self._begun)
+            return
         now, compute = self._clock.monotonic(), self._services.seams.compute
         progress: Floats = np.zeros_like(self._begun)  # that is kept for the next entry
         if self._taught and now - self._published >= self.settings.publish:
@@ -259,8 +264,8 @@ class ActorsJob(ModelJob):
             return None
         answer: asyncio.Future[Array] = asyncio.get_running_loop().create_future()
         if self.keeper.works():
-            values = await self._services.seams.background(partial(self._judge.values, rollout.features))
-            self._teach(self._services.identity.peer_id, self._ticket, rollout, values)
+            values, data = await self._services.seams.background(partial(self._judged, rollout))
+            self._teach(self._services.identity.peer_id, self._ticket, data)
             answer.set_result(values)
             return answer
         if not self.keeper.owner or self.keeper.watch.mine:
@@ -321,18 +326,23 @@ class ActorsJob(ModelJob):
         self._judging += 1
         try:
             rollout = read_experience(request.experience, self.settings.features)
-            values = await self._services.seams.background(partial(self._judge.values, rollout.features))
+            values, data = await self._services.seams.background(partial(self._judged, rollout))
         except ValueError as problem:
             raise PeerMisbehaved(f"rollout: {problem}") from None
         finally:
             self._judging -= 1
-        self._teach(peer, request.ticket, rollout, values)
+        self._teach(peer, request.ticket, data)
         return Judged(request.ticket, self._judge.steps, encode_halves(np.clip(values, -CLIP * CLIP, CLIP * CLIP)))
 
-    def _teach(self, actor: str, ticket: int, rollout: Rollout, values: Array) -> None:
+    def _judged(self, rollout: Rollout) -> tuple[Array, Taught]:
+        """Heavy. Values of a rollout's states, and what the critic should learn from it."""
+        settings, values = self.settings, self._judge.values(rollout.features)
+        _, returns = advantages(rollout.rewards, rollout.ends, values, settings.gamma, settings.lam)
+        return values, (rollout.features[: rollout.steps], returns.reshape(-1))
+
+    def _teach(self, actor: str, ticket: int, data: Taught) -> None:
         """Put a rollout where the critic learns from; one that came before is left out."""
-        _, returns = advantages(rollout.rewards, rollout.ends, values, self.settings.gamma, self.settings.lam)
-        if self._queue.put(actor, ticket, (rollout.features[: rollout.steps], returns.reshape(-1))):
+        if self._queue.put(actor, ticket, data):
             self._arrivals += 1
             self._arrived.set()
 
@@ -412,7 +422,7 @@ class ActorsJob(ModelJob):
         learner = self.learner
         if learner is None:
             return None
-        share = self.in_time / self.asked if self.asked else None
+        share = min(1.0, self.in_time / self.asked) if self.asked else None
         curve = self.curve.points()
         used = learner.trust.reason if self.settings.mode != "own" else "its own critic"
         return LaptopFacts(

@@ -30,6 +30,7 @@ from .trust import CriticTrust, prediction_error
 
 CRITIC_BATCH = 256
 MAX_CONTEXT = 8
+MAX_REWARD = 1e12
 RECENT = 20  # episodes whose mean is a laptop's return
 
 Taught = tuple[Array, Array]  # states and the returns that the critic should predict for them
@@ -89,8 +90,8 @@ class PolicyLearner:
 
     @property
     def reward(self) -> float | None:
-        """The mean return of the latest episodes; None before the first has ended."""
-        return float(np.mean(self.rewards)) if self.rewards else None
+        """The mean return of the latest episodes, bounded as messages are; None before the first has ended."""
+        return float(np.clip(np.mean(self.rewards), -MAX_REWARD, MAX_REWARD)) if self.rewards else None
 
     # ---- one iteration ----
 

@@ -19,7 +19,7 @@ class ActorsSettings(msgspec.Struct, frozen=True):
     features: Annotated[int, msgspec.Meta(ge=1, le=256)] = 16  # numbers that the critic sees: observation and context
     width: Annotated[int, msgspec.Meta(ge=4, le=1024)] = 64  # of the critic's two hidden layers
     mode: Mode = "queue"
-    share: bool = True  # rollouts go to members whose spaces agree, who learn from them too
+    share: bool = False  # rollouts go to members whose spaces agree, who learn from them too
     rollout: Annotated[int, msgspec.Meta(ge=64, le=4096)] = 512  # steps of all environments together
     gamma: Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)] = 0.99  # discount of later rewards
     lam: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] = 0.95  # of generalised advantages

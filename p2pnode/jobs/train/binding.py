@@ -76,7 +76,7 @@ def follow_plan(plan: TrainPlan, own: TrainOptions, shared: Shared = make_at_onc
     The genesis may differ (another torch, another device): then the weights come from a peer.
     """
     _check_wishes(plan, own)
-    options, installed_only = _task_options(plan, own), own.task is None
+    options, installed_only = task_options_of(plan, own), own.task is None
     if own.task is not None:
         _check_name(plan, own)
     with _not_here(plan):
@@ -96,11 +96,11 @@ def check_plan(plan: TrainPlan, own: TrainOptions) -> None:
     if own.task is not None:
         _check_name(plan, own)
     with _not_here(plan):
-        task = open_task(_task_options(plan, own), installed_only=own.task is None)
+        task = open_task(task_options_of(plan, own), installed_only=own.task is None)
     _check_task(plan, own, task)
 
 
-def _task_options(plan: TrainPlan, own: TrainOptions) -> TrainOptions:
+def task_options_of(plan: TrainPlan, own: TrainOptions) -> TrainOptions:
     """What opens the plan's task here."""
     return TrainOptions(own.task or plan.task, {**own.task_options, **plan.options}, own.data, own.device)
 

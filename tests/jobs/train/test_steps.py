@@ -87,9 +87,9 @@ class Meddling:
     """Compute during which somebody pushes: after each slice the next thing to do is done."""
 
     then: list[Callable[[], object]] = field(default_factory=list)
-    round_steps: list[int] = field(default_factory=list)
+    round_steps: list[float] = field(default_factory=list)
 
-    async def __call__(self, work: Callable[[], T], steps: int = 0) -> T:
+    async def __call__(self, work: Callable[[], T], steps: float = 0) -> T:
         done = work()
         if steps:
             self.round_steps.append(steps)
@@ -234,7 +234,7 @@ class Node:
         return peer
 
 
-async def inline_compute(work: Callable[[], T], steps: int = 0) -> T:
+async def inline_compute(work: Callable[[], T], steps: float = 0) -> T:
     return work()
 
 
@@ -314,7 +314,7 @@ def test_one_bridge_is_answered_at_a_time() -> None:
         asked = node.other.bridges.ask(circle_lineage(GENESIS, "here"), 1)
         gate = asyncio.Event()
 
-        async def background(work: Callable[[], T], steps: int = 0) -> T:
+        async def background(work: Callable[[], T], steps: float = 0) -> T:
             await gate.wait()
             return work()
 

@@ -192,7 +192,7 @@ class Settled(Lines):
     learning_rate = 1e-6
 
 
-async def slow(work: Callable[[], T], steps: int = 0) -> T:
+async def slow(work: Callable[[], T], steps: float = 0) -> T:
     """A machine on which training takes time."""
     await asyncio.sleep(steps * 0.1)
     return work()
