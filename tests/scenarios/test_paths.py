@@ -13,11 +13,13 @@ import pytest
 import p2pnode
 from p2pnode.config.options import JobOptions
 from p2pnode.jobs.paths.job import PathsJob
+from p2pnode.merging.messages import Exchange
 from p2pnode.simulate import SIMULATED, Scenario, SimTraining, Simulation, run_sim
 from p2pnode.simulate.compute import one_thread
 from p2pnode.storage.state_file import load_with_facts
 from p2pnode.wire.control import ControlRequest
-from p2pnode.wire.errors import UsageError
+from p2pnode.wire.errors import PeerMisbehaved, PeerRefused, UsageError
+from p2pnode.wire.ids import PeerId
 from tests.known import known
 
 KINDS = {
@@ -53,6 +55,19 @@ def replace_path(request: ControlRequest, path: str) -> ControlRequest:
 def jobs_of(simulation: Simulation) -> dict[int, PathsJob]:
     found = {index: process.node.jobs.jobs.get("text") for index, process in sorted(simulation.processes.items())}
     return {index: job for index, job in found.items() if isinstance(job, PathsJob)}
+
+
+def check_foreign_blocks(job: PathsJob) -> None:
+    """A block that is not here is refused; entries of another block's lineage cost the sender reputation."""
+    peer = PeerId("somebody")
+    with pytest.raises(PeerRefused, match="that block is not here"):
+        job.held._answer(peer, Exchange(b"", False, "level7.path9"))
+    ends, level = job.held.open["ends"], next(block for name, block in job.held.open.items() if name != "ends")
+    before = level.policy.weights()
+    body = ends.policy.answer(peer, level.policy.ask(peer))
+    with pytest.raises(PeerMisbehaved, match="exchange"):
+        job.held._answer(peer, Exchange(body, True, level.block))
+    assert (level.policy.weights() == before).all()
 
 
 def check_blocks_equal(jobs: Sequence[PathsJob]) -> int:
@@ -130,6 +145,7 @@ def test_two_nodes_take_turns_and_answer_commands(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="there is no path '7'; paths go from 0 to 1"):
             await one.execute(ControlRequest("export", file=str(out / "m.safetensors"), path="7"))
 
+        check_foreign_blocks(one)
         mixed = await one.reader.mixture("def f12(x):\n    return")
         assert len(mixed) == 2
         assert sum(model.share for model in mixed) == pytest.approx(1.0, abs=1e-3)
