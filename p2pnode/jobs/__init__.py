@@ -2,7 +2,8 @@
 
 Start with contract.py: what a job is, and what it is given; examples/job_kind.py is a whole kind in one short file.
 runner.py runs a node's jobs side by side and keeps their failures apart, scheduler.py shares the one compute thread
-between them, registry.py finds kinds by name (outside packages add theirs as entry points `p2pnode.jobs`). train/ is
-the kind that trains one model with a merge policy, queues/ trains several, loop/ takes part from a user's script, and
-actors/ learns policies with a shared critic; model/ and leases/ are what kinds are made of.
+between them, registry.py finds kinds by name (outside packages add theirs as entry points `p2pnode.jobs`). train/
+trains one model with a merge policy, queues/ trains several, loop/ takes part from a user's script, actors/ learns
+policies with a shared critic, paths/ trains paths through one model, pipeline/ divides one model among machines;
+model/, blocks/ and leases/ are what kinds are made of.
 """
