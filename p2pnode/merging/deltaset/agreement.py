@@ -11,6 +11,7 @@ from .checksum import Checksum
 from .heads import Heads, merge, missing
 
 OUTVOTED = 2  # partners in a row that differ from us: then our own weights are wrong
+DOUBT_PAUSE = 8  # questions
 BEHIND_TIMES = 3  # answers that the entries we lack are no longer kept, before a snapshot is due
 
 
@@ -43,6 +44,29 @@ class Agreement:
         """A snapshot has replaced the weights."""
         self.damaged = False
         self.differs.clear()
+
+
+class Doubts:
+    """Whether to ask partners what authors signed, because entries did not count here although they do there.
+
+    An author that gave different entries to different nodes makes them judge others' entries differently.
+    """
+
+    def __init__(self) -> None:
+        self._uncounted = False
+        self._pause = 0
+
+    def note(self, uncounted: bool) -> None:
+        """An entry came; `uncounted` says that it does not count here."""
+        self._uncounted |= uncounted
+
+    def asks(self) -> bool:
+        """Whether the next question should say so. Not often: claims are large, and liars could ask for them too."""
+        self._pause = max(0, self._pause - 1)
+        if not self._uncounted or self._pause:
+            return False
+        self._uncounted, self._pause = False, DOUBT_PAUSE
+        return True
 
 
 class Behind:

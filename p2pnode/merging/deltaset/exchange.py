@@ -37,6 +37,7 @@ class EntryBatch(msgspec.Struct, frozen=True, array_like=True):
     claims: Annotated[tuple[EntryClaim, ...], msgspec.Meta(max_length=MAX_CLAIMS)] = ()  # find forks at equal heads
     checksum: Annotated[bytes, msgspec.Meta(max_length=8)] = b""  # of A; equal wherever digests are equal
     vetoes: Annotated[tuple[Veto, ...], msgspec.Meta(max_length=MAX_VETOES)] = ()  # all that the sender knows
+    doubt: bool = False  # entries of others do not count at the sender: a fork may be the reason, so it asks for claims
     settle: Annotated[int, msgspec.Meta(ge=0, le=LATEST)] = 0  # step at which the last settling phase began; 0: none
 
     def checksum_of(self, digest: bytes) -> Checksum | None:
@@ -64,10 +65,14 @@ def bytes_array(data: bytes) -> npt.NDArray[np.uint8]:
 SNAPSHOT_BYTES = 4  # per coordinate
 
 
-def question(deltas: DeltaSet) -> EntryBatch:
+def question(deltas: DeltaSet, doubt: bool = False) -> EntryBatch:
     """This node's position."""
     return EntryBatch(
-        deltas.log.digest(), encode_heads(deltas.heads), checksum=checksum_bytes(deltas), vetoes=deltas.log.vetoes
+        deltas.log.digest(),
+        encode_heads(deltas.heads),
+        checksum=checksum_bytes(deltas),
+        vetoes=deltas.log.vetoes,
+        doubt=doubt,
     )
 
 
@@ -113,6 +118,13 @@ def reply(deltas: DeltaSet, theirs: Mapping[Chain, int], underway: Container[Cha
     if not theirs and (batch.behind or _entry_bytes(deltas) > SNAPSHOT_BYTES * deltas.rules.size):
         return msgspec.structs.replace(batch, entries=(), behind=True)
     return batch
+
+
+def answer_doubt(deltas: DeltaSet, theirs: Mapping[Chain, int]) -> EntryBatch:
+    """The reply to a partner in doubt: what the authors that both know have signed, to find forks. No entries."""
+    heads, log = deltas.heads, deltas.log
+    claims = [claim for chain in heads if chain in theirs for claim in log.claims(chain)]
+    return msgspec.structs.replace(_all_that_fits(deltas, theirs, heads), claims=tuple(claims[-MAX_CLAIMS:]))
 
 
 def _entry_bytes(deltas: DeltaSet) -> int:

@@ -42,6 +42,7 @@ from .entry import (
     delta_of,
     entry_id,
     prove,
+    read_claim,
     read_proof,
 )
 from .heads import MAX_CHAINS, Heads, Span, covered_by, encode_heads
@@ -334,11 +335,10 @@ class EntrySet:
 
     def compare_claims(self, claims: list[EntryClaim], chain: Chain) -> Change:
         """Look for the earliest fork between a peer's claims about a chain and ours (see `claims`)."""
-        theirs = {claim_id(claim): claim for claim in claims}
+        theirs = {read_claim(claim).seq: claim for claim in claims}
         for entry, own_id in zip(self.entries(Span(chain, 1, self._head(chain))), self._ids(chain), strict=True):
-            if own_id in theirs:
-                continue
-            for claim in claims:
+            claim = theirs.get(entry.seq)
+            if claim is not None and claim_id(claim) != own_id:
                 change = self.add_proof(ForkProof(claim_of(entry), claim))
                 if change.verdict == "fork":
                     return change

@@ -31,7 +31,7 @@ from ..schedule import planned_rate
 from ..settling import DENSITY as SETTLING_DENSITY
 from ..settling import Phase, Settling
 from ..snapshots.outline import Snapshot
-from .agreement import Agreement, Behind
+from .agreement import Agreement, Behind, Doubts
 from .attribution import ExcludedAuthors, shares
 from .author import SIGNS_RATE, Author, Draft
 from .bridges import BridgeDraft, Bridges
@@ -42,6 +42,7 @@ from .exchange import (
     EntryBatch,
     Underway,
     agreed,
+    answer_doubt,
     changes,
     decode_deltas,
     encode_deltas,
@@ -87,7 +88,7 @@ class DeltaSetPolicy(Policy):
         self.author = Author(origin.identity, options, len(origin.genesis), _selector(options, origin), origin.layers)
         self.agreement = Agreement()
         self._own_log = OwnLog()
-        self._behind = Behind()
+        self._behind, self._doubts = Behind(), Doubts()
         self._readout = self.set.weights()
         self._came_in = 0
         self._left_out = ExcludedAuthors()
@@ -241,7 +242,7 @@ class DeltaSetPolicy(Policy):
 
     def ask(self, partner: PeerId) -> bytes:
         with self._lock:
-            return self._encoded(question(self.set))
+            return self._encoded(question(self.set, self._doubts.asks()))
 
     def answer(self, partner: PeerId, request: bytes) -> bytes:
         asked = self._decoded(request)
@@ -257,6 +258,8 @@ class DeltaSetPolicy(Policy):
             theirs = decode_heads(asked.heads)
             self._note_heads(partner, theirs)
             self._own_log.heard(partner, self._own_chain, theirs)
+            if asked.doubt:
+                return self._encoded(answer_doubt(self.set, theirs))
             batch = reply(self.set, theirs, self._underway.take(partner, self.set.heads))
             self._underway.note(partner, batch)
             return self._encoded(batch)
@@ -282,6 +285,7 @@ class DeltaSetPolicy(Policy):
             for change in changes(self.set, received):
                 self._came_in += len(self._follow(change).added)
                 unjudged |= change.verdict == "unjudged"
+                self._doubts.note(change.verdict == "uncounted")
             self._compare(partner, received)
             if not received.heads:
                 if received.digest == self.set.log.digest():

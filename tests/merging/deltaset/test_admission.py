@@ -18,6 +18,7 @@ from p2pnode.merging.deltaset.admission import (
     encode_admitted,
     may_admit,
 )
+from p2pnode.merging.deltaset.citations import decode_citations, encode_citations
 from p2pnode.merging.deltaset.entry import Entry, sign_entry
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.deltaset.set import DeltaSet
@@ -150,7 +151,40 @@ def test_nobody_admits_more_than_it_may() -> None:
     assert young.log.is_author(PEERS[5]) and not young.log.is_author(PEERS[8])
 
 
-def _payload(one: DeltaSetPolicy) -> bytes:
+def _payload(one: DeltaSetPolicy, progress: float = 0.001) -> bytes:
     begun = one.start()
-    draft = one.record(begun, begun + np.float32(0.001), RoundFacts(5, 1.0, 10, 4))
+    draft = one.record(begun, begun + np.float32(progress), RoundFacts(5, 1.0, 10, 4))
     return draft.payload
+
+
+def test_an_author_that_signs_two_versions_of_an_entry_cannot_split_the_set() -> None:
+    """Others' entries cite it, and are judged differently by who has which version; claims show the fork."""
+    swarm = settled(6)
+    liar = swarm[5]
+    with liar._lock:
+        terms = liar.author.terms(liar.set, liar.set.heads)
+        plain = liar.author.empty_entry(liar.set, terms)
+    versions = [
+        sign_entry(PEOPLE[5], structs.replace(plain, payload=payload, cited=cited))
+        for payload, cited in ((_payload(liar), plain.cited), (_payload(swarm[0], 0.00001), _later(plain.cited)))
+    ]
+    for number, one in enumerate(swarm[:5]):
+        one.set.add(versions[number % 2], judged=number % 2 == 1)
+    for _ in range(40):
+        for one in swarm[:5]:
+            publish(one)
+            for other in swarm[:5]:
+                exchange(one, other)
+    for _ in range(3):
+        for one in swarm[:5]:
+            for other in swarm[:5]:
+                exchange(one, other)
+    assert len({one.digest() for one in swarm[:5]}) == 1
+    assert len({one.set.hash() for one in swarm[:5]}) == 1
+    assert swarm[0].set.log.exclusions
+    assert min(one.set.heads[one._own_chain] for one in swarm[:5]) > 20
+
+
+def _later(cited: bytes) -> bytes:
+    """Citations of entries that do not exist yet, so that those who cite the citing entry seem to overlook them."""
+    return encode_citations({name: one._replace(seq=one.seq + 30) for name, one in decode_citations(cited).items()})
