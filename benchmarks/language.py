@@ -4,7 +4,7 @@
         [--split parts|iid] [--schemes dense-4x,deltaset …] [--warm 0] [--endless [--settle STEP]]
         [--optimizer adamw|muon] [--small] [--circle 0] [--data FOLDER]
 
-A byte transformer with 121k parameters (context 96, batch 16), AdamW, from scratch; the length of the run is planned
+The task `gpt` on bytes (`nano`, context 96, 0.1 M parameters), AdamW or Muon, from scratch; the run's length is planned
 (`--until steps:N`), so that the learning rate of every scheme falls towards the end; `--endless` keeps it constant.
 The texts are files of this machine (language_texts.py): mixture `a` served to choose constants, `b` never did. With
 `--split parts` each peer has texts of one kind.

@@ -82,6 +82,7 @@ class Author:
         self.residual: Units = np.zeros(size, np.int32)
         self.incarnation = 0
         self.rounds = 0
+        self.held_back = False  # the latest round could not be published: the others have to publish first
         self.values = 0  # coordinates in the latest entry
         self._bytes_each = BYTES_EACH  # of a single coordinate, smoothed
         self.steering = Steering(size)
@@ -89,8 +90,11 @@ class Author:
         self.applicants = Applicants()
 
     def kept(self, where: slice | npt.NDArray[np.int64]) -> Floats:
-        """The part of the residual that is in the weights this node trains, κ·e, at some coordinates."""
-        share = self.options.kappa or self.retention.kappa
+        """The part of the residual that is in the weights this node trains, κ·e, at some coordinates.
+
+        It is all of it while this node may not publish: what it learns has nowhere else to be.
+        """
+        share = 1.0 if self.held_back else self.options.kappa or self.retention.kappa
         return self.residual[where] * np.float32(share * UNIT)
 
     def heard(self, delta: SparseDelta, weight: float) -> None:
@@ -116,7 +120,7 @@ class Author:
         group = max(1, facts.peers)
         shared = begun[self.steering.places] - self.kept(self.steering.places)
         self.steering.measure(shared, progress[self.steering.places], group)
-        residual = record(self.residual, progress, options.beta or self.steering.beta)
+        residual = record(self.residual, progress, self._beta)
         self.retention.measure(from_units(residual[self.steering.places]), *heard)
         signs = self._sends_signs(rules.size, facts.byte_budget)
         gamma = options.gamma or (min(SIGNS_STEP, (group + 1) / 2) if signs else self.steering.step(group))
@@ -145,7 +149,12 @@ class Author:
 
     def keep(self, begun: Floats, after: Floats) -> None:
         """Heavy. Add a round's progress to the residual, of which nothing is published now."""
-        self.residual = record(self.residual, after - begun, self.options.beta or self.steering.beta)
+        self.residual = record(self.residual, after - begun, self._beta)
+
+    @property
+    def _beta(self) -> float:
+        """What is left of the residual after a round: nothing fades while this node may not publish."""
+        return 1.0 if self.held_back else self.options.beta or self.steering.beta
 
     def _budget(self, group: int, rules: SetRules, facts: RoundFacts) -> Budget:
         """What the next entry may carry: the density's share within the bytes; the maximum while this node is alone."""
@@ -199,6 +208,7 @@ class Author:
     def keep_draft(self, draft: Draft) -> None:
         """Nothing of the draft is published: all of it stays in the residual."""
         self.residual = put_back(draft, None)
+        self.held_back = True
 
     def sign(self, draft: Draft, deltas: DeltaSet, terms: Terms) -> Entry:
         """The draft as the next entry of this node's log."""
@@ -233,6 +243,7 @@ class Author:
     def published(self, draft: Draft) -> None:
         """Takes over the draft's residual, since the draft is now an entry of the set."""
         self.residual = draft.residual
+        self.held_back = False
         self.steering.published(draft.delta)
         self.values = len(draft.delta)
         self.rounds += 1
@@ -246,7 +257,7 @@ class Author:
 
     def state(self) -> Arrays:
         """All that `restore` needs."""
-        numbers = np.array([self.incarnation, self.rounds], np.int64)
+        numbers = np.array([self.incarnation, self.rounds, self.held_back], np.int64)
         return {"residual": self.residual, "numbers": numbers, **self.steering.state(), **self.retention.state()}
 
     def restore(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
@@ -257,7 +268,7 @@ class Author:
         self.steering.restore(state)
         self.retention.restore(state)
         self.residual = residual.astype(np.int32)
-        self.incarnation, self.rounds = int(numbers[0]), int(numbers[1])
+        self.incarnation, self.rounds, self.held_back = int(numbers[0]), int(numbers[1]), bool(numbers[2])
 
 
 def put_back(draft: Draft, published: SparseDelta | None) -> Units:

@@ -214,7 +214,8 @@ class DeltaSetPolicy(Policy):
         at = self._steps_each()
         rate = planned_rate(at, self._planned_steps) * self._settling.rate(at)
         share = share_of_latest(self.author.rounds, rate)
-        moved = move_readout(self._readout, self._weights_in_blocks(), share)
+        latest = self._start_in_blocks() if self.author.held_back else self._weights_in_blocks()
+        moved = move_readout(self._readout, latest, share)
         summary = f"{came_in} {'entry' if came_in == 1 else 'entries'} of others" if came_in else "nothing new"
         return MergeResult(summary, came_in, moved, self.author.values)
 

@@ -110,8 +110,15 @@ def test_what_waits_for_admission_is_not_lost() -> None:
     swarm = settled()
     newcomer = arrived(swarm, 7)
     exchange(newcomer, swarm[1])
+    before = newcomer.start()
     publish(newcomer)
     assert np.count_nonzero(newcomer.author.residual)
+    assert not np.array_equal(newcomer.start(), before)  # it trains on from what it learned, and evaluates that
+    newcomer.merge()
+    assert not np.array_equal(newcomer.readout(), before)
+    again = policy(7)
+    again.restore(newcomer.state(), [])
+    assert np.array_equal(again.start(), newcomer.start())
 
 
 def test_made_up_authors_and_those_who_pass_them_on() -> None:
