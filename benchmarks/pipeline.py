@@ -242,7 +242,7 @@ def loss_gap(text: Path, seed: int, samples: int) -> Figures:
         vector = np.empty(outline.layout.size, np.float32)
         for job in swarm.jobs():
             for number, part in job.parts.open.items():
-                outline.part(number).put(vector, part.shared.policy.readout())
+                outline.part(number).put(vector, part.shared.policy.weights())
         assert ENDS in swarm.job.parts.open
         return done, vector
 

@@ -35,7 +35,7 @@ LOOK_AROUND: Seconds = 5.0  # that a newcomer waits to hear what others hold
 LOOK_EVERY: Seconds = 1.0
 SETTLE: Seconds = 3.0  # for which a move must stay the right one, so that what others announced has come
 STAY: Seconds = 15.0  # before a server moves for a gain
-TELL_EVERY: Seconds = 5.0  # to drivers, who leave out a server that failed until it announces itself anew
+TELL_EVERY: Seconds = 5.0  # drivers leave out a server that failed until it announces itself anew
 GRACE: Seconds = 60.0  # after a run was founded, in which it is no news that blocks begin at their first weights
 
 
@@ -195,12 +195,11 @@ class PipelineJob(Job):
                 await self._tell()
             elif self._clock.monotonic() - self._told[1] >= TELL_EVERY:
                 self._told = (self._told[0], self._clock.monotonic())
-                drivers = [PeerId(peer) for peer, facts in self._others().items() if facts.drives]
-                await self.context.membership.announce_to(drivers)
+                await self.context.membership.announce_to(self.context.members())  # and see who does not answer
 
     def _due_move(self) -> SpanMove | None:
         """A move of this node that has been the right one for a while."""
-        table, now = self.table(), self._clock.monotonic()
+        table, now = self._reliable(), self._clock.monotonic()
         found = next_move(table, self.plan.blocks)
         if found is None or found.peer != self._me or self._leaving:
             self._wanted = None
@@ -210,6 +209,15 @@ class PipelineJob(Job):
         urgent = bool(missing(table.values(), self.plan.blocks))
         settled = now - self._wanted[1] >= SETTLE and (urgent or now - self._moved >= STAY)
         return found if settled else None
+
+    def _reliable(self) -> dict[str, ServerFacts]:
+        """The table in which who did not answer this node's latest call counts as leaving."""
+        found = self.table()
+        for peer, facts in found.items():
+            known = self._services.table.get(PeerId(peer))
+            if known is not None and known.failures:
+                found[peer] = replace(facts, speed=0.0)
+        return found
 
     def _has_changed(self) -> bool:
         """Whether what this node announces has changed so much that all should hear of it."""

@@ -27,6 +27,7 @@ UNKNOWN_PATIENCE: Seconds = 10.0
 PATIENCE = 4.0  # times the expected duration
 HOP: Seconds = 1e-3  # that a call costs besides, so that one server is not asked twice in a row for half of it
 LATENCY_GROWS = 1.002  # at each look: the least latency counts, because calls that wait at a server seem slow too
+PRICE = 0.5  # by which a call that waits at a server makes its time dearer
 BUSY_PAUSE: Seconds = 0.1
 FIRST_GUESS: Seconds = 1e-3  # for a sample through a block, before anything was measured
 BACKWARD_COST = 3.0  # times a forward pass: it computes the forward pass again
@@ -146,7 +147,7 @@ class SpanRouter:
         It is the first call of the way to the last block that is expected to end soonest.
         """
         servers = self._candidates(now, excluded)
-        costs = {peer: self._varied(server, "forward") * samples for peer, server in servers.items()}
+        costs = {peer: self._price(server) * samples for peer, server in servers.items()}
         best: dict[int, Seconds] = {first: now}
         came: dict[int, tuple[int, str]] = {}
         heap = [(now, first)]
@@ -212,6 +213,13 @@ class SpanRouter:
             return now
         begun = max(server.last_done, server.under_way[0].sent)
         return max(now, begun + sum(call.expected for call in server.under_way))
+
+    def _price(self, server: _Server) -> Seconds:
+        """What a sample through a block costs at a server: the time, and more where many calls wait.
+
+        So a call to a server on which all depend is cut short where another one can do the rest.
+        """
+        return self._varied(server, "forward") * (1 + PRICE * len(server.under_way))
 
     def _varied(self, server: _Server, direction: Direction) -> Seconds:
         return self._cost(server, direction) * (1 + JITTER * (2 * self._rng.random() - 1))

@@ -34,10 +34,16 @@ def test_a_hop_is_of_a_server_that_holds_the_blocks(spans: list[tuple[int, int]]
 
 
 def simulated(
-    costs: dict[str, float], spans: dict[str, BlockSpan], blocks: int, end: float, in_flight: int
+    costs: dict[str, float],
+    spans: dict[str, BlockSpan],
+    blocks: int,
+    end: float,
+    in_flight: int,
+    latency: float = 0.0,
 ) -> Counter[str]:
     """Samples times blocks that each server did, forward only, if calls to it wait for each other."""
     router = router_of(spans, seed=3)
+    router.update({peer: ServerSight(span, 1.0, latency) for peer, span in spans.items()})
     free = dict.fromkeys(costs, 0.0)
     done: Counter[str] = Counter()
     heap: list[tuple[float, int, CallUnderWay | None, int]] = [(0.0, number, None, 0) for number in range(in_flight)]
@@ -55,7 +61,7 @@ def simulated(
             continue
         sent = router.begin(hop, "forward", 1, now)
         free[hop.peer] = max(free[hop.peer], now) + costs[hop.peer] * (hop.stop - hop.first)
-        heapq.heappush(heap, (free[hop.peer], number, sent, 0))
+        heapq.heappush(heap, (free[hop.peer] + latency, number, sent, 0))
     return done
 
 
@@ -72,6 +78,13 @@ def test_overlapping_spans_share_the_slowest_block() -> None:
     costs = dict.fromkeys("abc", 0.02)
     done = simulated(costs, {"a": BlockSpan(0, 2), "b": BlockSpan(2, 4), "c": BlockSpan(1, 3)}, 4, 20.0, 9)
     assert sum(done.values()) >= 0.8 * 3 * 20.0 / 0.02
+
+
+def test_a_row_of_overlapping_spans_does_what_all_of_it_can() -> None:
+    """Only the first server holds block 0, so it must leave block 1 to the second, and so on."""
+    spans = {f"p{number}": BlockSpan(number, number + 2) for number in range(5)}
+    done = simulated(dict.fromkeys(spans, 0.02), spans, 6, 40.0, 20, latency=0.02)
+    assert sum(done.values()) >= 0.85 * 5 * 40.0 / 0.02
 
 
 def test_who_fails_is_left_out_until_it_announces_itself_anew() -> None:
