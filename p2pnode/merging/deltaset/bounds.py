@@ -7,9 +7,8 @@ machine. With the cited entry of each other author:
     one tensor     at most 1.5 times the median norm of that tensor, or of a tenth of the median norm of whole entries
     one value      at most three times the median of the largest values (ten levels)
 
-An author on probation (citations.py) may use a quarter of that in norm (twelve levels less), and its own sizes count
-four times in the medians of others. An author cuts its delta before it signs (`cut_to`), and what is cut stays in its
-residual, so that honest entries always fit. With fewer than FEWEST others only the manifest's bound holds.
+An author cuts its delta before it signs (`cut_to`), and what is cut stays in its residual, so that honest entries
+always fit. With fewer than FEWEST others only the manifest's bound holds.
 A size that is not known counts as unlimited: entries of excluded authors are gone where the exclusion came first.
 """
 
@@ -32,7 +31,6 @@ FEWEST = 3  # other authors whose sizes make a median
 STEPS = 6  # levels in an octave
 WHOLE, TENSOR, VALUE = 3, 3, 10  # levels above the median: 1.5, 1.5 and 3 times
 SMALL_TENSOR = 20  # levels below the whole entry's median that any tensor may have: a tenth
-QUARTER = 12  # levels
 UNLIMITED = 255
 
 Wide = npt.NDArray[np.int64]  # values in units, with room for products
@@ -91,37 +89,27 @@ def sizes_of(delta: SparseDelta, layers: tuple[int, ...]) -> Sizes:
     return (level(isqrt(norm_squared(delta.values))), level(largest), *tensors)
 
 
-def limits_from(cited: Sequence[Sizes | None], tensors: int, trusted: bool = True) -> Limits:
-    """The limits that the sizes of the others' cited entries set, for an author that is trusted or on probation."""
+def limits_from(cited: Sequence[Sizes | None], tensors: int) -> Limits:
+    """The limits that the sizes of the others' cited entries set."""
     if len(cited) < FEWEST:
         return NO_LIMITS
     norm = _median(cited, 0)
     if not norm:
         return NO_LIMITS  # most of the others publish nothing
-    less = 0 if trusted else QUARTER
     each = (max(_median(cited, 2 + number), norm - SMALL_TENSOR) for number in range(tensors))
     return Limits(
-        _capped(norm + WHOLE, less),
-        _capped(_median(cited, 1) + VALUE, 0),
-        tuple(_capped(m + TENSOR, less) for m in each),
+        _capped(norm + WHOLE), _capped(_median(cited, 1) + VALUE), tuple(_capped(found + TENSOR) for found in each)
     )
 
 
-def _capped(found: int, less: int) -> int:
+def _capped(found: int) -> int:
     """A limit, unless the median was not known."""
-    return UNLIMITED if found >= UNLIMITED else max(1, found - less)
+    return min(UNLIMITED, found)
 
 
 def _median(cited: Sequence[Sizes | None], place: int) -> int:
     found = sorted(UNLIMITED if sizes is None else sizes[place] for sizes in cited)
     return found[len(found) // 2]
-
-
-def on_probation(sizes: Sizes) -> Sizes:
-    """The sizes that a trusted author's entry would have had: those of one on probation count four times."""
-    raised = (min(UNLIMITED - 1, size + QUARTER) if size else 0 for size in (sizes[0], *sizes[2:]))
-    norm, *tensors = raised
-    return (norm, sizes[1], *tensors)
 
 
 def cut_to(delta: SparseDelta, limits: Limits, layers: tuple[int, ...], whole: bool = False) -> SparseDelta:

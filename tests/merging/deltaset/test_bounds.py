@@ -12,7 +12,6 @@ from p2pnode.compression.signs import encode_signs
 from p2pnode.merging.deltaset.bounds import (
     FEWEST,
     NO_LIMITS,
-    QUARTER,
     UNLIMITED,
     Limits,
     Sizes,
@@ -20,7 +19,6 @@ from p2pnode.merging.deltaset.bounds import (
     largest_of,
     level,
     limits_from,
-    on_probation,
     sizes_of,
 )
 
@@ -86,14 +84,6 @@ def test_a_size_that_is_not_known_never_makes_a_limit_tighter(cited: list[Sizes]
         return
     assert after is NO_LIMITS or after.norm >= before.norm
     assert all(now >= then for now, then in zip(after.tensors, before.tensors, strict=False))
-
-
-def test_probation_takes_a_quarter_and_its_sizes_count_four_times() -> None:
-    cited: list[Sizes | None] = [(60, 50, 55, 57, 40)] * 4
-    trusted, newcomer = limits_from(cited, 3), limits_from(cited, 3, trusted=False)
-    assert newcomer.norm == trusted.norm - QUARTER
-    assert newcomer.value == trusted.value
-    assert on_probation((48, 50, 43, 45, 28)) == (60, 50, 55, 57, 40)
 
 
 @pytest.mark.parametrize("cited", [[], [None, None], [(0, 0, 0, 0, 0)] * 5])
