@@ -76,7 +76,7 @@ def accuracy(task: Any, file: Path) -> float:
 
 def training(node: NodeProcess) -> dict[str, Any]:
     assert node.process.poll() is None, f"ended early: {node.out}{node.err}"
-    state = node.status()["jobs"].get("main", {}).get("state") or {}
+    state = node.status().get("jobs", {}).get("main", {}).get("state") or {}
     return dict(state.get("train") or {})
 
 

@@ -59,7 +59,7 @@ def test_four_nodes_learn_to_write(tmp_path: Path) -> None:
         split=parse_split("parts"),
         share_data=True,
     )
-    plan = Scenario(peers=4, seed=3, seconds=400.0, sample_every=0.0, training=SimTraining(options, rounds=28))
+    plan = Scenario(peers=4, seed=3, seconds=400.0, sample_every=0.0, training=SimTraining(options, rounds=40))
     found: list[tuple[int, int, int]] = []
     written: list[str] = []
 

@@ -120,6 +120,16 @@ export const FIGURES = {
   "checks",
   "Hash checks in which the weights differed; there should be none."
  ],
+ "vetoed": [
+  "authors with vetoes",
+  "authors",
+  "Authors that some member wants excluded (`ban`)."
+ ],
+ "excluded": [
+  "excluded authors",
+  "authors",
+  "Authors whose entries no longer count, because a moderator or most members signed a veto."
+ ],
  "let_in": [
   "let in during rounds",
   "times",
@@ -547,6 +557,9 @@ export const WORDS = {
  "residual": "The progress of a node that it has not sent yet, called e in the code.",
  "selector": "The rule that decides which coordinates of the residual go into the next delta.",
  "fork": "Two different entries with the same number in one log: proof that its author cheated.",
+ "citation": "What an entry says about the others: the latest entry of each other author that its author knew.",
+ "admission": "In runs with --set admission=1 an author counts once another author has admitted it in an entry; the founder needs none.",
+ "veto": "A signed statement that an author's entries should not count.",
  "lineage": "The identity of one delta set: the hash of the genesis and the circle's name.",
  "snapshot": "The weights of a delta set at a certain place (heads), in hash-checked chunks.",
  "outer step": "The factor \u03b3/G by which a delta is scaled before it is published, where G is the number of members.",
@@ -566,5 +579,6 @@ export const WORDS = {
  "confidence": "The probability a model gives to the correct answer for a sample, exp(\u2212loss) unless the task says otherwise.",
  "loop": "A job whose local steps come from a training loop of the user's own (p2pnode.join).",
  "queue": "One of several models that a job of the kind queues trains ([queues.md](queues.md)).",
- "lease": "The signed right of one node at a time to own a piece of work, such as a queue."
+ "lease": "The signed right of one node at a time to own a piece of work, such as a queue.",
+ "path": "A chain of blocks that one node trains, one of several through a model ([paths.md](paths.md))."
 };
