@@ -54,7 +54,11 @@ def test_two_processes_train_two_paths_and_one_goes_on_alone(tmp_path: Path, nod
     nodes.append(ann)
     ben = NodeProcess(tmp_path, "ben", *pasted(ann.invite())[3:], "--data", str(data), learns=True)
     nodes.append(ben)
-    wait_for("one path at each node", lambda: sorted([*trained_by(ann), *trained_by(ben)]) == ["0", "1"], LIMIT)
+
+    def one_each() -> bool:
+        return sorted([trained_by(ann), trained_by(ben)]) == [["0"], ["1"]]
+
+    wait_for("one path at each node", one_each, LIMIT)
 
     router = ann.ask("router", seconds=60.0)
     assert router.returncode == 0 and "right by beginning" in router.stdout, router.stderr
