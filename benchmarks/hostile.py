@@ -47,7 +47,7 @@ class Case:
         return range(self.peers - self.hostile)
 
     def scenario(self) -> Scenario:
-        options = replace(SIMULATED, split=parse_split(self.split))
+        options = replace(SIMULATED, split=parse_split(self.split), settings={"bounds": 1.0})
         training = SimTraining(options, rounds=self.rounds)
         plan = Scenario(self.peers, self.seed, sample_every=0.0, spread=JOINED, training=training)
         return replace(plan, seconds=4 * training.usual_seconds)

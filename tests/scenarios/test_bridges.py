@@ -74,8 +74,8 @@ def by_circle(result: SimResult) -> list[float]:
 def test_a_circle_learns_over_bridges_what_its_members_never_saw() -> None:
     apart, bridged = by_circle(learned(0.0)), by_circle(learned(6.0))
     assert max(apart) < 0.72  # seven of ten classes
-    for without, with_bridges in zip(apart, bridged, strict=True):
-        assert with_bridges > without + 0.02
+    gains = [with_bridges - without for without, with_bridges in zip(apart, bridged, strict=True)]
+    assert min(gains) > 0.01 and sum(gains) / len(gains) > 0.03, gains
 
 
 @pytest.fixture

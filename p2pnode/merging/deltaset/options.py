@@ -38,8 +38,8 @@ class DeltaSetOptions:
     bridge: float = 1.0  # factor on the annealed rate of bridges (similarity/annealing.py); 0: no bridges
     kappa: float = 0.0  # share of the own residual in the weights that are trained; 0: automatic (retention.py)
     signs: float = 0.0  # above 0: entries have the sign of every coordinate (compression/signs.py)
-    bounds: float = 1.0  # 0: entries are bounded by norm_ratio alone, not by those of the others (bounds.py)
-    admission: float = 0.0  # above 0: an author counts once another admitted it (admission.py); needs bounds
+    bounds: float = 0.0  # above 0: entries are bounded by those of the others (bounds.py), else by norm_ratio alone
+    admission: float = 0.0  # above 0: an author counts once another admitted it (admission.py), and bounds hold
     bits: int = 2  # of a value
     selector: Mapping[str, float] = field(default_factory=dict)  # settings that choose the selector; none: magnitude
 

@@ -78,7 +78,7 @@ class DeltaSetPolicy(Policy):
         options = read_options(origin.settings)
         lineage = bytes.fromhex(origin.lineage)
         rules = rules_for(origin.model, lineage, origin.layout, origin.genesis, options.norm_ratio)
-        if options.bounds:
+        if options.bounds or options.admission:
             layers = origin.layers or (len(origin.genesis),)
             rules = replace(
                 rules, layers=layers, roots=(origin.founder,) if options.admission and origin.founder else ()
