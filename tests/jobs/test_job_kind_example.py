@@ -26,7 +26,7 @@ from tests.known import known
 EXAMPLE = Path(__file__).parents[2] / "examples" / "job_kind.py"
 JOBS = read_jobs(["temperature,kind=mean,every=0.5", "model=digits,hidden=8"])
 TRAINING = SimTraining(replace(SIMULATED, task="digits"), rounds=12, jobs=JOBS)
-PLAN = Scenario(4, seed=3, seconds=200.0, sample_every=0.0, training=TRAINING)
+PLAN = Scenario(4, seed=4, seconds=200.0, sample_every=0.0, training=TRAINING)
 
 
 @pytest.fixture(autouse=True)

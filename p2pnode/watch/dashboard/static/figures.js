@@ -557,7 +557,7 @@ export const WORDS = {
  "residual": "The progress of a node that it has not sent yet, called e in the code.",
  "selector": "The rule that decides which coordinates of the residual go into the next delta.",
  "fork": "Two different entries with the same number in one log: proof that its author cheated.",
- "citation": "What an entry says about the others: the latest entry of each other author that its author knew.",
+ "citation": "What an entry says about the others in runs with --set bounds=1: the latest entry of each other author that its author knew.",
  "admission": "In runs with --set admission=1 an author counts once another author has admitted it in an entry; the founder needs none.",
  "veto": "A signed statement that an author's entries should not count.",
  "lineage": "The identity of one delta set: the hash of the genesis and the circle's name.",
