@@ -149,9 +149,12 @@ def _pick(module: ModuleType, name: str, place: str, base: type[P]) -> type[P]:
         if isinstance(value, type) and issubclass(value, base) and value is not base
     }
     if name:
-        other = getattr(getattr(module, name, None), "job_kind", "")
+        found = getattr(module, name, None)
+        other = getattr(found, "job_kind", "")
         if name not in own and other:
             raise OtherKindOfTask(f"{place}:{name} is a task of the job kind {other}; add --job NAME,kind={other}")
+        if name not in own and isinstance(found, type) and issubclass(found, Task):
+            raise UsageError(f"{place}:{name} is not a {base.__name__}, which this kind of job needs")
         if name not in own:
             raise UsageError(f"{place} has no task {name!r}; {suggestion(name, own)}")
         return own[name]
