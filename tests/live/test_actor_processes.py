@@ -18,20 +18,19 @@ LIMIT = 90.0
 FILE = Path(__file__).parents[2] / "examples" / "four_policies.py"
 BROKEN = f"""
 import sys
+from pathlib import Path
 sys.path.insert(0, {str(FILE.parents[1])!r})
 from examples.four_policies import Short
 
 class Broken(Short):
-    steps = 0
     def env(self):
         env = super().env()
         step = env.step
-        def counted(action):
-            Broken.steps += 1
-            if Broken.steps > 6000:
+        def fragile(action):
+            if Path(__file__).with_name("push").exists():
                 raise RuntimeError("the robot fell off the table")
             return step(action)
-        env.step = counted
+        env.step = fragile
         return env
 """
 
@@ -65,6 +64,7 @@ def test_one_is_killed_and_one_raises_and_the_others_go_on(tmp_path: Path, nodes
         nodes.append(NodeProcess(tmp_path, name, *invite, "--task", task, "--dashboard", "0", learns=True))
     _, ben, cat, dan = nodes
     wait_for("all laptops at ben", lambda: len(laptops(ben)) == 4, LIMIT)
+    (tmp_path / "push").touch()
     assert cat.ended(LIMIT) == 1
     assert "env().step() raised RuntimeError: the robot fell off the table" in cat.err
     founder.process.kill()
