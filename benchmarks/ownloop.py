@@ -38,6 +38,7 @@ import numpy as np
 
 from benchmarks.common import Figures, need_fashion_mnist, progress, run
 from benchmarks.swarm_net import Links, NoNamespaces, links
+from benchmarks.swarm_relay import DEVICE
 
 MBIT, ROUND_TRIP_MS = 20.0, 50.0
 TARGET_BATCH = 65536  # samples of all peers between two averages of hivemind and torchft, the best of benchmarks.swarm
@@ -258,11 +259,14 @@ class LoopPeer:
     python: str = sys.executable
     process: subprocess.Popen[bytes] | None = field(default=None)
 
+    @property
+    def output(self) -> Path:
+        return self.root / f"{self.words['how']}-{self.place}.out"
+
     def start(self) -> None:
-        name = f"{self.words['how']}-{self.place}"
-        self.words |= {"status": str(self.root / f"{name}.json"), "part": self.place}
+        self.words |= {"status": str(self.output.with_suffix(".json")), "part": self.place}
         command = [self.python, "-m", "benchmarks.ownloop_peer", json.dumps(self.words)]
-        with (self.root / f"{name}.out").open("wb") as out:
+        with self.output.open("wb") as out:
             self.process = subprocess.Popen(self.net.inside(self.place, *command), stdout=out, stderr=out)
 
     def look(self) -> dict[str, Any]:
@@ -274,8 +278,13 @@ class LoopPeer:
         while time.monotonic() < end:
             if found := look():
                 return str(found)
+            if self.process is None or self.process.poll() is not None:
+                break
             time.sleep(0.2)
-        raise RuntimeError(f"the first peer of {self.words['how']} did not come up; see {self.root}")
+        said = self.output.read_text(errors="replace").strip().splitlines()
+        raise RuntimeError(
+            f"the first peer of {self.words['how']} did not come up: {said[-1] if said else 'no output'}"
+        )
 
 
 def course_of(
@@ -283,6 +292,8 @@ def course_of(
 ) -> Course:
     """Start peers with one of the loops, and watch until the mean accuracy reaches the target."""
     progress(f"{peers} peers: {how}")
+    root = root / f"{how}-{peers}"
+    root.mkdir()
     sent, begun = net.bytes_sent(net.places), time.monotonic()
     made: list[LoopPeer] = []
     course = Course()
@@ -293,8 +304,13 @@ def course_of(
             words: dict[str, Any] = {"how": how, "task": "fashion-mnist", "split": "dirichlet:0.3", "parts": peers}
             words |= {"rate": 0.01, "batch_size": 32, "target_batch_size": TARGET_BATCH, "listen": listen}
             words |= {"initial_peers": [entrance] if entrance else [], "invite": entrance or None}
-            words |= {"host": net.address(place), "lighthouse": entrance, "sync_every": TARGET_BATCH // 32 // peers}
-            words["settings"] = {"data_dir": str(root / f"data-{peers}-{place}"), "listen": listen, "no_lan": True}
+            words |= {
+                "host": net.address(place),
+                "device": DEVICE,
+                "lighthouse": entrance,
+                "sync_every": TARGET_BATCH // 32 // peers,
+            }
+            words["settings"] = {"data_dir": str(root / f"data-{place}"), "listen": listen, "no_lan": True}
             made.append(LoopPeer(net, place, root, words, python))
             made[-1].start()
             if place == 0:
@@ -311,6 +327,7 @@ def course_of(
                 break
             time.sleep(0.5)
         course.megabytes = (net.bytes_sent(net.places) - sent) / 1e6 / peers
+        progress(f"{peers} peers: {how}: {course.reached:.3f} in {time.monotonic() - begun:.0f} s")
         return course
     finally:
         net.clear()
@@ -338,8 +355,9 @@ def changed_lines() -> Figures:
 
 
 def has_torchft(python: str) -> str:
-    """ "" where a Python has torchft; else why it is not measured."""
-    done = subprocess.run([python, "-c", "import torchft"], capture_output=True, text=True, check=False)
+    """ "" where a Python has torchft and what the task needs; else why it is not measured."""
+    needed = "import torchft, p2pnode.training.host, p2pnode.tasks.find"
+    done = subprocess.run([python, "-c", needed], capture_output=True, text=True, check=False)
     return "" if done.returncode == 0 else f"not measured: {done.stderr.strip().splitlines()[-1]}"
 
 
@@ -357,7 +375,12 @@ def swarm(quick: bool, limit: float, root: Path, torchft: str) -> Figures:
             with links(peers, MBIT, ROUND_TRIP_MS) as net:
                 ours = course_of("p2pnode", net, peers, target, limit, root)
                 theirs = course_of("hivemind", net, peers, target, limit, root)
-                third = None if missing else course_of("torchft", net, peers, target, limit, root, torchft)
+                third = None
+                if not missing:
+                    try:
+                        third = course_of("torchft", net, peers, target, limit, root, torchft)
+                    except RuntimeError as problem:
+                        figures["torchft"] = missing = f"not measured: {problem}"
             both = isfinite(ours.seconds) and isfinite(theirs.seconds)
             figures |= {
                 f"seconds_to_accuracy_{peers}": ours.seconds if isfinite(ours.seconds) else "not reached",
