@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Protocol
 
-from ...wire.bounded import keep_newest
+from ...wire.bounded import put_bounded
 from ...wire.ids import PeerId, key_of_peer, peer_of_key
 from .entry import Chain
 
@@ -59,7 +59,7 @@ class Applicants:
     def note(self, peer: PeerId, log: Admitting) -> None:
         """A peer asked for entries, or gave some."""
         if not log.is_author(peer):
-            keep_newest(self._waiting, peer, None, MAX_AUTHORS)
+            put_bounded(self._waiting, peer, None, MAX_AUTHORS)
 
     def take(self, log: Admitting, chain: Chain) -> list[PeerId]:
         """Those that the next entry of this node's log admits."""

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ...wire.bounded import keep_newest
+from ...wire.bounded import put_bounded
 from ...wire.ids import PeerId
 from ...wire.types import decoded
 from ..settling import LATEST
@@ -100,7 +100,7 @@ class Underway:
         """This batch is sent to the partner now."""
         if batch is not None and batch.entries:
             entries = [decode_entry(data) for data in batch.entries]
-            keep_newest(self._sent, partner, {entry.chain: entry.seq for entry in entries}, MAX_UNDERWAY)
+            put_bounded(self._sent, partner, {entry.chain: entry.seq for entry in entries}, MAX_UNDERWAY)
 
 
 def push(deltas: DeltaSet, theirs: Mapping[Chain, int], underway: Container[Chain] = ()) -> EntryBatch | None:

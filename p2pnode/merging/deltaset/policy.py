@@ -22,7 +22,7 @@ from ...compression.selector import Selector, SelectorSetup
 from ...compression.selectors.registry import make_selector
 from ...compression.weights import MAX_UNITS, UNIT, Floats, WeightLayout, blocks, from_units
 from ...storage.checkpoints import Arrays
-from ...wire.bounded import keep_newest
+from ...wire.bounded import put_bounded
 from ...wire.ids import PeerId
 from ..capabilities import Capabilities
 from ..policy import MergeResult, Pace, Policy, PolicySetup, RoundFacts
@@ -275,7 +275,7 @@ class DeltaSetPolicy(Policy):
         return batch
 
     def _note_heads(self, partner: PeerId, heads: Mapping[Chain, int]) -> None:
-        keep_newest(self._partners_heads, partner, dict(heads), MAX_PARTNERS)
+        put_bounded(self._partners_heads, partner, dict(heads), MAX_PARTNERS)
 
     def take(self, partner: PeerId, answer: bytes) -> bytes:
         received = self._decoded(answer)
