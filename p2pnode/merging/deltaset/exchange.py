@@ -92,7 +92,7 @@ class Underway:
         self._sent: dict[PeerId, dict[Chain, int]] = {}
 
     def take(self, partner: PeerId, heads: Mapping[Chain, int]) -> set[Chain]:
-        """Chains whose newest entry is under way to the partner, to be left out this once."""
+        """Chains whose latest entry is under way to the partner and need not be sent now."""
         sent = self._sent.pop(partner, {})
         return {chain for chain, seq in sent.items() if heads.get(chain) == seq}
 
@@ -112,7 +112,7 @@ def push(deltas: DeltaSet, theirs: Mapping[Chain, int], underway: Container[Chai
 def reply(deltas: DeltaSet, theirs: Mapping[Chain, int], underway: Container[Chain] = ()) -> EntryBatch:
     """This node's position and the entries they lack, except those `underway`.
 
-    A newcomer whom a snapshot serves better gets no entries.
+    A newcomer gets no entries where a snapshot serves it better.
     """
     batch = _all_that_fits(deltas, theirs, underway)
     if not theirs and (batch.behind or _entry_bytes(deltas) > SNAPSHOT_BYTES * deltas.rules.size):
