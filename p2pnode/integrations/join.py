@@ -268,14 +268,15 @@ class HookedLoop:
 
     def _source(self, model: nn.Module, tensors: Mapping[str, Tensor], extras: LoopExtras) -> LoopSource:
         from ..jobs.loop.pretrained import ModelFiles
-        from ..jobs.loop.replica import Probe, RecentInputs, Replica, has_statistics
+        from ..jobs.loop.replica import Probe, RecentInputs, Replica
         from ..jobs.loop.shared_data import SharedData
         from ..jobs.loop.source import LoopSource
         from ..jobs.loop.weights import describe_tensors
+        from ..training.input_statistics import norms_of
 
         share = None if extras.share is None else SharedData(extras.share)
         probe = None if extras.probe is None else Probe(extras.probe)
-        self.inputs = RecentInputs(model) if has_statistics(self.model) else None
+        self.inputs = RecentInputs(model) if norms_of(self.model) else None
         needed = extras.evaluate is not None or probe is not None or self.inputs is not None
         replica = Replica(self.model, list(tensors), self.inputs) if needed and self.ranks.speaks else None
         files = ModelFiles(self.model, tensors, replica)

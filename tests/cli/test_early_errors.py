@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from p2pnode.config.options import Options
-from p2pnode.jobs.train.plan import TrainPlan, train_entry
+from p2pnode.jobs.train.plan import TrainPlan
 from p2pnode.node.joining import found_run, save_run
 from p2pnode.storage.files import DiskStorage
 from p2pnode.wire.ids import Identity
 from p2pnode.wire.run import JobEntry
 from tests.cli.forked import SCRIPT, STARTED, started
+from tests.jobs.train.setups import train_entry
 
 NOBODY = Identity(b"\x09" * 32).peer_id
 JOIN = ("--bootstrap", f"/ip4/127.0.0.1/tcp/9/p2p/{NOBODY}", "--run", "abcdefghijklmnopqrstuvwxyz")

@@ -10,6 +10,7 @@ import pytest
 from p2pnode.simulate import simulate
 from p2pnode.wire.errors import TaskProblem, UsageError
 from tests.known import known
+from tests.scenarios.results import with_training
 from tests.scenarios.test_travelling import PLAN, TRAINING, check_nothing_is_lost, play
 
 FILE = Path(__file__).with_name("rows_task.py")
@@ -17,7 +18,7 @@ BY_INDEX, STREAMED = f"{FILE}:ByIndex", f"{FILE}:Streamed"
 
 
 def test_rows_that_are_read_by_index_travel_and_nothing_is_lost() -> None:
-    result = play(replace(PLAN, training=TRAINING.with_options(task=BY_INDEX)))
+    result = play(replace(PLAN, training=with_training(TRAINING, task=BY_INDEX)))
     check_nothing_is_lost(result)
     assert any(row.holder != status.id for status in map(known, result.statuses) for row in status.shards)
     assert min(result.accuracies()) > 0.5  # two classes of ten would give 0.2
