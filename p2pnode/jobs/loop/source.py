@@ -47,7 +47,7 @@ class LoopSource:
     version: str
     buffers: Buffers
     state_dict: Callable[[Any], dict[str, Any]]  # heavy: weights → the whole model's state dict on the CPU
-    config: Callable[[], dict[str, bytes]]  # files that belong beside an exported model, by name
+    config: Callable[[], dict[str, bytes]]  # files that belong into the folder of an exported model, by name
     file_name: str = "model.safetensors"  # that `from_pretrained` looks for
     replica: Replica | None = None
     evaluate: Evaluate | None = None

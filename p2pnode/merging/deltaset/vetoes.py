@@ -1,7 +1,7 @@
 """People exclude an author: signed vetoes, and what follows from them. Pure.
 
 Everybody may sign a veto against an author, and withdraw it with a later one. An author is excluded by the veto of one
-moderator, whom the manifest names, or by those of more than half of the other authors. Its entries no longer count from
+moderator that the manifest names, or by those of more than half of the other authors. Its entries no longer count from
 a number on that the veto names: its last REACH entries are taken out, which every node still keeps. Nothing depends on
 when a veto arrives: the latest of each signer against each author counts, and `excluded` is a function of those.
 A veto holds in the circle it was signed in.
