@@ -144,11 +144,11 @@ async def prepare(entry: dict[str, Any], options: LoopOptions, context: JobConte
     background = BackgroundWorker() if seams.threaded else run_now
     policy = fresh_policy(plan, source, genesis, services.identity, context.name, background, context)
     job = LoopJob(context, policy, plan, options)
-    await job.hand_first(founded=await _find_start(job, services, founded) and begins)
+    await job.hand_first(founded=await _find_start(job, services) and begins)
     return job
 
 
-async def _find_start(job: LoopJob, services: Services, founded: bool) -> bool:
+async def _find_start(job: LoopJob, services: Services) -> bool:
     """Resume what this node saved, else catch up with the run, else begin at the first weights: then returns True."""
     task = job.plan.task
     if await job.resume():
