@@ -125,7 +125,6 @@ async def prepare(entry: dict[str, Any], options: LoopOptions, context: JobConte
     plan, services, source = read_plan(entry), context.services, options.source
     seams, storage = services.seams, services.seams.storage
     check_source(plan, options)
-    founded = context.founder == services.identity.peer_id
     genesis = await seams.compute(lambda: saved_genesis(storage, context.folder, plan))
     begins = False  # whether the loop's own weights are where the run begins
     if genesis is None:
