@@ -373,7 +373,7 @@ class JoinedRun:
 
     @property
     def state(self) -> str:
-        """In a word: starting, joined, left, or ended when the node left by itself."""
+        """One word: starting, joined, left, or ended when the node left by itself."""
         if self._left:
             return "left"
         if self._node is not None and self._node.ended.is_set():

@@ -82,7 +82,7 @@ class Gpt(Task):
     source = ""
 
     def __init__(self, **options: Option) -> None:
-        """Also finds out what tokens the data have; UsageError when they are not the run's."""
+        """Take the options and find out what tokens the data have; UsageError when they are not the run's."""
         super().__init__(**options)
         self._cuts: FileTokenizer | None = None
         if self.algorithm not in ALGORITHMS:

@@ -44,7 +44,7 @@ class PathMove(NamedTuple):
 
 
 def write_worker(worker: Worker) -> bytes:
-    """As it is announced, in 27 bytes."""
+    """The worker as it is announced, in 27 bytes."""
     trained, able = (sum(1 << path for path in paths) for paths in (worker.paths, worker.able))
     losses = (_short(worker.loss), _short(worker.loss_by_beginning))
     return _FORMAT.pack(_VERSION, worker.speed, trained, able, min(worker.rounds, 0xFFFF), *losses)

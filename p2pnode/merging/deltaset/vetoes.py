@@ -26,7 +26,7 @@ _DOMAIN = b"p2pnode veto 1\0"
 
 
 class LogCut(msgspec.Struct, frozen=True, array_like=True):
-    """From which entry on a log no longer counts. Logs that a veto does not name do not count at all."""
+    """The entry from which on a log no longer counts. Logs that a veto does not name do not count at all."""
 
     incarnation: Annotated[int, msgspec.Meta(ge=0, le=1023)]
     first: Annotated[int, msgspec.Meta(ge=2, lt=1 << 31)]
