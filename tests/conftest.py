@@ -1,4 +1,4 @@
-"""For all tests: one thread for torch, random order and more examples on request, a loud summary of what did not run."""
+"""For all tests: one thread for torch, random order or more examples on request, a summary of what did not run."""
 
 from __future__ import annotations
 
@@ -34,10 +34,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if times is not None:
         items[:] = [item for item in items if hypothesis.is_hypothesis_test(getattr(item, "obj", None))]
         for function in {getattr(item.obj, "__func__", item.obj) for item in items}:  # type: ignore[attr-defined]
-            usual = function._hypothesis_internal_use_settings
-            function._hypothesis_internal_use_settings = hypothesis.settings(
-                usual, max_examples=times * usual.max_examples
-            )
+            usual: hypothesis.settings = vars(function)["_hypothesis_internal_use_settings"]
+            more = hypothesis.settings(usual, max_examples=times * usual.max_examples)
+            vars(function)["_hypothesis_internal_use_settings"] = more
     if seed is not None:
         shuffle(items, random.Random(seed))
 
