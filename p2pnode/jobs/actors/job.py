@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 import numpy as np
@@ -24,7 +24,7 @@ from ...wire.bounded import keep_newest
 from ...wire.errors import NetworkDown, PeerError, PeerMisbehaved, PeerRefused
 from ...wire.ids import PeerId, short
 from ...wire.messages import Message
-from ...wire.status import JobStatus
+from ...wire.status import JobStatus, PeerState
 from ...wire.types import Seconds
 from ..contract import JobContext, JobPace
 from ..leases.keeper import LeaseKeeper
@@ -50,7 +50,7 @@ from .messages import (
 )
 from .plan import ActorsOptions, ActorsPlan
 from .rollout import Rollout, decode_halves, encode_halves
-from .status import ReturnCurve, actors_status
+from .status import ReturnCurve, actors_status, describe_laptops
 
 LEASE = "critic"
 ROLLOUT_COST, JUDGE_COST, LEARN_COST = 5, 2, 3  # local steps that a simulation charges for them
@@ -59,8 +59,7 @@ MET = 2  # members that are met each time, besides the owner
 SLICE: Seconds = 0.5
 KEPT_OF_ACTOR = 4  # rollouts that the owner teaches from
 GIVEN_TO = 8  # members that get a rollout
-ASKS = 3  # times that a rollout is sent to the owner, until it has it
-UNDER_WAY = 4  # rollouts on their way to the owner
+UNDER_WAY = KEPT_OF_ACTOR  # rollouts on their way to the owner
 MAX_JUDGING = 16  # rollouts of others that are judged at the same time
 MAX_ARRIVALS = 16  # that are made up for; more come faster than they can be learned from
 MAX_FACTS = 256
@@ -107,6 +106,7 @@ class ActorsJob(ModelJob):
         self._ticket = int(self._clock.time() * 100)
         self._given: set[PeerId] = set()  # members that are being given a rollout
         self._on_the_way = 0
+        self._done = False  # the user's goal is reached
         self._answers = True  # whether the owner answered the latest rollout
         self._wanted_by = ""  # who should own the critic, as found the last time
         answers: dict[type[Message], Handler] = {
@@ -141,6 +141,7 @@ class ActorsJob(ModelJob):
                 await self.save_if_due()
                 reason = self._goal_reached()
                 if reason:
+                    self._done = True
                     return reason
 
     def _goal_reached(self) -> str:
@@ -164,6 +165,8 @@ class ActorsJob(ModelJob):
         took = self._clock.monotonic() - begun
         own_values = await compute(partial(learner.judge, rollout), JUDGE_COST)  # while the owner's are on their way
         judged = await self._owners_values(answer, self.settings.wait * took)
+        if self.settings.mode == "replicas":  # others taught their copies during this rollout: fresh values count
+            await self._follow(self.critic.weights if self._newer is None else self._newer)
         others = self._others.take()
         learned = await compute(partial(self._learn, learner, rollout, own_values, judged, others), LEARN_COST)
         self.shared_in += learned.taken
@@ -270,9 +273,9 @@ class ActorsJob(ModelJob):
             return answer
         if not self.keeper.owner or self.keeper.watch.mine:
             return None
-        self.asked += 1
         if self._on_the_way >= UNDER_WAY:
-            return None
+            answer.cancel()
+            return answer
         request = Judge(self._ticket, write_experience(rollout, actions=False))
         sending.create_task(self._send(request, rollout.rows, answer))
         return answer
@@ -286,17 +289,20 @@ class ActorsJob(ModelJob):
             return None
         if not answer.done() and self._answers:
             await asyncio.wait([answer], timeout=max(0.001, patience))
-        if not answer.done() or answer.cancelled():
+        late = not answer.done() or answer.cancelled()
+        if not self.keeper.watch.mine:
+            self.asked += 1
+            self.in_time += not late
+        if late:
             self._answers = False
             return None
-        self.in_time += not self.keeper.watch.mine
         return answer.result()
 
     async def _send(self, request: Judge, rows: int, answer: asyncio.Future[Array]) -> None:
-        """Send a rollout until the owner has it, a few times at most. Its values count if they come in time."""
+        """Send a rollout until the owner has it, or later ones to learn from. Its values count if they are in time."""
         self._on_the_way += 1
         try:
-            for _ in range(ASKS):
+            while not self._done and self._ticket - request.ticket < KEPT_OF_ACTOR:
                 owner = self.keeper.owner
                 if owner and owner != self._services.identity.peer_id:
                     with contextlib.suppress(PeerError, NetworkDown):
@@ -482,6 +488,9 @@ class ActorsJob(ModelJob):
     def pace(self) -> JobPace:
         steps = 0 if self.learner is None else self.learner.steps
         return JobPace(steps, 0 if self.learner is None else 1, self.speed)
+
+    def describe(self, peers: Iterable[PeerState]) -> tuple[PeerState, ...]:
+        return describe_laptops(self, super().describe(peers))
 
     def status(self) -> JobStatus:
         return actors_status(self, self._clock.monotonic())

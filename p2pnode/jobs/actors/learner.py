@@ -26,7 +26,7 @@ from .plan import ActorsPlan
 from .ppo import ActingPolicy, ActionSpace, Collector, EnvBatch, Episode, joined, others_batch, own_batch
 from .rollout import Rollout, steps_of_rollout
 from .task import PolicyTask
-from .trust import CriticTrust, prediction_error
+from .trust import CriticTrust
 
 CRITIC_BATCH = 256
 MAX_CONTEXT = 8
@@ -52,7 +52,7 @@ class PolicyLearner:
         settings = plan.settings
         self.task = task
         self.name = (task.name or type(task).__name__)[:40]
-        self.trust = CriticTrust()
+        self.trust = CriticTrust(settings.mode != "own")
         self.steps = 0  # of its environments
         self.rewards: list[float] = []  # returns of the latest episodes
         self._settings = settings
@@ -118,26 +118,29 @@ class PolicyLearner:
         `own_values` are what `judge` returned, `judged` the values of the shared critic for the same rollout; `critic`
         gives those for the others'.
         """
-        settings, steps = self._settings, rollout.steps
-        changed = False
-        if settings.mode == "own":
-            self.trust.shared = False
-        else:
-            _, seen = advantages(
-                rollout.rewards, rollout.ends, np.float32(0.5) * (judged + own_values), settings.gamma, 1.0
-            )
-            returns = seen.reshape(-1)
-            errors = (prediction_error(values[:steps], returns) for values in (judged, own_values))
-            changed = self.trust.note(*errors)
-        values = judged if self.trust.shared else own_values
+        settings = self._settings
+        changed, values = False, own_values
+        if settings.mode != "own":
+            changed = self._compare(rollout, judged, own_values)
+            values = self.trust.mixed(judged, own_values)
         batch, _ = own_batch(rollout, self.envs.width, values, settings.gamma, settings.lam)
-        batches, used = [batch], critic if self.trust.shared else self._own
+        batches = [batch]
         for other in others:
-            theirs = used.values(other.features)
+            theirs = self.trust.mixed(critic.values(other.features), self._own.values(other.features))
             batches.append(others_batch(self.policy, other, self.envs.width, theirs, settings.gamma, settings.lam)[0])
         with naming(self.name, "learn"):
             self.task.learn(self.policy, self._optimizer, joined(batches, self._rng))
         return Learned(changed, len(others))
+
+    def _compare(self, rollout: Rollout, judged: Array, own: Array) -> bool:
+        """Which of both critics predicted the returns of a rollout better; returns whether that changes the verdict."""
+
+        def returns(values: Array) -> Array:
+            return advantages(rollout.rewards, rollout.ends, values, self._settings.gamma, 1.0)[1].reshape(-1)
+
+        steps = rollout.steps
+        self.trust.begin(own[:steps], returns(own))
+        return self.trust.note(judged[:steps], own[:steps], returns(self.trust.mixed(judged, own)))
 
     # ---- over restarts ----
 
