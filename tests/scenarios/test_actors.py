@@ -21,6 +21,7 @@ from p2pnode.config.options import JobOptions, Options
 from p2pnode.jobs.actors.job import ActorsJob
 from p2pnode.jobs.actors.messages import Judge, ShareRollout, write_experience
 from p2pnode.jobs.actors.status import BARS
+from p2pnode.jobs.actors.trust import FAR_WORSE, CriticTrust
 from p2pnode.network.sim import Fault
 from p2pnode.simulate import SIMULATED, Scenario, SimTraining, Simulation, run_sim
 from p2pnode.simulate.compute import one_thread
@@ -125,9 +126,9 @@ def paces(tasks: Sequence[object], times: Sequence[float], faults: Sequence[Faul
         owners = {job.keeper.owner for job in jobs(simulation).values()}
         said = [event.text for process in simulation.processes.values() for event in process.node.status().events]
         errors = [str(error) for error in simulation.ended.values()]
-        unused = {index for index, job in jobs(simulation).items() if job.learner and not job.learner.trust.shared}
+        trusts = {index: job.learner.trust for index, job in jobs(simulation).items() if job.learner is not None}
         await simulation.finish()
-        return Paces(found, works, owners, errors, said, unused)
+        return Paces(found, works, owners, errors, said, trusts)
 
     with one_thread():
         return run_sim(main())
@@ -139,7 +140,7 @@ class Paces(NamedTuple):
     owners: set[str]
     errors: list[str]
     said: list[str]
-    unused: set[int]  # laptops that do not use the shared critic
+    trusts: dict[int, CriticTrust]
 
     def as_fast_as(self, calm: Paces, place: int, laptops: Sequence[int]) -> bool:
         return all(self.steps[0][one] >= 0.98 * calm.steps[place][one] for one in laptops)
@@ -197,9 +198,11 @@ def test_a_liar_slows_nobody_down_and_nobody_uses_a_critic_that_it_spoiled(
     monkeypatch.setattr(ActorsJob, "_ask_owner", lie)
     found = paces([Cart(), Cart(), Cart(), Liar()], (SOON,), mode=mode)
     assert found.as_fast_as(calm(mode), 0, (0, 1, 2)) and not found.errors
-    assert any("uses its own critic" in text for text in found.said), "it switches itself off and says so"
+    honest = [found.trusts[laptop] for laptop in (0, 1, 2)]
+    assert all(trust.ratio <= FAR_WORSE for trust in honest if trust.shared), "its part of the critic is bounded to 1/n"
     if mode == "replicas":
-        assert found.unused >= {0, 1, 2}
+        assert not any(trust.shared for trust in honest)
+        assert sum("uses its own critic" in text for text in found.said) >= 3, "it switches itself off and says so"
 
 
 def test_values_come_in_time_and_every_node_shows_all_laptops() -> None:
@@ -307,7 +310,6 @@ def test_hostile_rollouts_are_refused() -> None:
         with pytest.raises(PeerMisbehaved, match="bytes where"):
             run_sim(ask(owner, Judge(1, wrong)))
     before = owner.kept_rollouts
-    data = (rollout.features[: rollout.steps], np.zeros(rollout.steps, np.float32))
-    for ticket in (5, 5, 4):
-        owner._teach(peer, ticket, data)
-    assert owner.kept_rollouts == before + 1, "what comes again is learned once"
+    for ticket in (5, 5, 4, 5, 4):
+        owner._teach(peer, ticket, rollout)
+    assert owner.kept_rollouts == before + 2, "what comes again is learned once"
