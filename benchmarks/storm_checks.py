@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterator
 
 from p2pnode.jobs.train.job import TrainJob
-from p2pnode.merging.deltaset.log import MAX_WAITING
+from p2pnode.merging.deltaset.chains import MAX_WAITING
 from p2pnode.merging.deltaset.policy import MOST_KEPT
 from p2pnode.merging.deltaset.set import DeltaSet
 from p2pnode.simulate import Simulation
@@ -82,7 +82,7 @@ class SwarmChecks:
     # ---- going on ----
 
     def begin_calm(self) -> None:
-        """From now on nothing goes wrong, and all have to train again."""
+        """Begin the calm: nothing goes wrong any more, and all have to train again."""
         self._rounds = {index: job.train_progress.rounds for index, job in self._jobs()}
 
     def idle(self, least: int) -> list[str]:

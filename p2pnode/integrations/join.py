@@ -95,7 +95,7 @@ def join(
     """Take part in a run with a model that this process trains; returns at once, while the node joins.
 
     Without an invite (or P2PNODE_INVITE) it goes on with the run saved in `data_dir`, or founds one whose first weights
-    are the model's. UsageError or LocalProblem for what can be told at once; what shows later is raised by the next
+    are the model's. Raises UsageError or LocalProblem for what is wrong now; later problems are raised by the next
     `optimizer.step()`.
     """
     given = {key: value for key, value in locals().items() if key not in _OWN and value not in (None, False)}
@@ -118,7 +118,7 @@ _KEYS = {"settings": "set"}
 
 
 def _start(given: Mapping[str, Any], source: LoopSource) -> NodeThread:
-    """Start the node of a loop. UsageError or LocalProblem for what can be told before the network is there."""
+    """Start the node of a loop. UsageError or LocalProblem for what is found wrong before the network starts."""
     flags: dict[str, object] = {_KEYS.get(key, key.replace("_", "-")): _plain(value) for key, value in given.items()}
     for line in unknown_variables(os.environ):
         print(f"p2pnode: {line}", file=sys.stderr)
@@ -143,7 +143,7 @@ def _start(given: Mapping[str, Any], source: LoopSource) -> NodeThread:
     try:
         check_against_saved(options, data_dir)
         _check_saved_plan(options, data_dir, source)
-        return NodeThread(options, data_dir, wanted.data_dir, sys.stdout)
+        return NodeThread(options, data_dir, wanted.data_dir, sys.stdout, on_end=source.node_ended)
     except BaseException:
         data_dir.close()
         raise
@@ -258,24 +258,24 @@ class HookedLoop:
         self.weights = ModelWeights(self.model, self.optimizers, tensors)
         self.handover = Handover(self.weights)
         self.ranks = ranks
-        self.problem: Callable[[], BaseException | None] = lambda: None
         self._counts = [0] * len(self.optimizers)
         self._owner = os.getpid()
-        self._told = False
+        self._warned = False
         self.source = self._source(model, tensors, extras)
         self._hooks = [one.register_step_post_hook(self._hook(number)) for number, one in enumerate(self.optimizers)]
         _joined.add(self.model)
 
     def _source(self, model: nn.Module, tensors: Mapping[str, Tensor], extras: LoopExtras) -> LoopSource:
         from ..jobs.loop.pretrained import ModelFiles
-        from ..jobs.loop.replica import Probe, RecentInputs, Replica, has_statistics
+        from ..jobs.loop.replica import Probe, RecentInputs, Replica
         from ..jobs.loop.shared_data import SharedData
         from ..jobs.loop.source import LoopSource
         from ..jobs.loop.weights import describe_tensors
+        from ..training.input_statistics import norms_of
 
         share = None if extras.share is None else SharedData(extras.share)
         probe = None if extras.probe is None else Probe(extras.probe)
-        self.inputs = RecentInputs(model) if has_statistics(self.model) else None
+        self.inputs = RecentInputs(model) if norms_of(self.model) else None
         needed = extras.evaluate is not None or probe is not None or self.inputs is not None
         replica = Replica(self.model, list(tensors), self.inputs) if needed and self.ranks.speaks else None
         files = ModelFiles(self.model, tensors, replica)
@@ -317,13 +317,23 @@ class HookedLoop:
             self.fail(problem)
         self.handover.stepped(total)
 
+    def problem(self) -> BaseException | None:
+        """What ended the node, in the words of Python's arguments; None while it runs, and after a farewell."""
+        found = self.source.problem
+        if found is None:
+            return None  # perhaps it left by itself: the user's goal was reached, or another terminal said so
+        if isinstance(found, P2pnodeError):
+            kind = UsageError if isinstance(found, UsageError) else LocalProblem
+            return kind(in_python(str(found)))
+        return LocalProblem(f"the node failed: {type(found).__name__}: {found}")
+
     def fail(self, problem: BaseException) -> None:
         """The node has ended: the loop ends too if it never had the run's weights, else it goes on alone."""
         if not self.source.arrived.is_set():
             self.close()
             raise problem
-        if not self._told:
-            self._told = True
+        if not self._warned:
+            self._warned = True
             text = f"the node of this training loop has ended, and training goes on alone: {in_python(str(problem))}"
             warnings.warn(text, RuntimeWarning, stacklevel=4)
 
@@ -346,7 +356,6 @@ class JoinedRun:
         self._left = False
         self._owner = os.getpid()
         self._last: NodeStatus | None = None
-        hooked.problem = self._problem
         _at_exit(self)
 
     def __enter__(self) -> JoinedRun:
@@ -360,22 +369,11 @@ class JoinedRun:
     def __repr__(self) -> str:
         return f"<p2pnode.join of {self._source.task!r}: {self._source.handover.total} steps, {self.state}>"
 
-    def _problem(self) -> BaseException | None:
-        node = self._node
-        if node is None or self._left or not node.ended.is_set():
-            return None
-        if node.problem is None:
-            return None  # it left by itself: the user's goal was reached, or another terminal said so
-        if isinstance(node.problem, P2pnodeError):
-            kind = UsageError if isinstance(node.problem, UsageError) else LocalProblem
-            return kind(in_python(str(node.problem)))
-        return LocalProblem(f"the node failed: {type(node.problem).__name__}: {node.problem}")
-
     # ---- how it goes ----
 
     @property
     def state(self) -> str:
-        """In a word: starting, joined, left, or ended when the node left by itself."""
+        """One word: starting, joined, left, or ended when the node left by itself."""
         if self._left:
             return "left"
         if self._node is not None and self._node.ended.is_set():
@@ -426,10 +424,10 @@ class JoinedRun:
         if self._ranks.several:
             return self._ranks.wait(self._hooked, timeout)
         while not self._source.arrived.wait(0.05):
-            problem = self._problem()
+            ended = self._left or self._node is None or self._node.ended.is_set()
+            problem = None if self._left else self._hooked.problem()
             if problem is not None:
                 self._hooked.fail(problem)
-            ended = self._left or self._node is None or self._node.ended.is_set()
             if ended or (until is not None and time.monotonic() >= until):
                 return False
         self._source.handover.settle()
@@ -492,7 +490,7 @@ class JoinedRun:
             self._hooked.close()
 
     def _last_round(self, node: NodeThread) -> None:
-        """Give the node what no round has told of yet, and let it share that, within limits."""
+        """Give the node the steps that no round has included yet, and let it share them, within limits."""
         self._last = node.status() or self._last if not node.ended.is_set() else self._last
         if not self._source.arrived.is_set() or node.ended.is_set() or self._ranks.several:
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from ...wire.bounded import keep_newest
+from ...wire.bounded import put_bounded
 
 MAX_ACTORS = 64
 
@@ -25,9 +25,9 @@ class LatestByActor(Generic[T]):
         known = self._tickets.get(actor, ())
         if ticket in known or (len(known) == self.each and ticket < known[0]):
             return False
-        keep_newest(self._tickets, actor, tuple(sorted((*known, ticket)))[-self.each :], 2 * MAX_ACTORS)
+        put_bounded(self._tickets, actor, tuple(sorted((*known, ticket)))[-self.each :], 2 * MAX_ACTORS)
         things = sorted((*self._things.get(actor, ()), (ticket, thing)), key=lambda one: one[0])
-        keep_newest(self._things, actor, tuple(things)[-self.each :], MAX_ACTORS)
+        put_bounded(self._things, actor, tuple(things)[-self.each :], MAX_ACTORS)
         return True
 
     def all(self) -> list[T]:
