@@ -240,7 +240,7 @@ def assert_shown_in_terminal_and_notebook(status: NodeStatus) -> None:
     carts = [row for row in laptops if row["task"] == "Cart"]
     assert all(row["return"] > 0 and set(row["over_time"]) <= set(BARS) for row in carts)
     lines = view.plot_laptops().axes[0].lines
-    assert len(lines) >= len(carts) and all(len(line.get_xdata()) == 2 for line in lines)
+    assert len(lines) >= len(carts) and all(np.size(line.get_xdata()) == 2 for line in lines)
     assert all(word in swarm_html(view.pictures, "live") for word in ("Acrobot", "over time", carts[0]["over_time"]))
 
 
