@@ -22,7 +22,6 @@ from statistics import median
 from typing import Any
 
 from benchmarks.common import Figures, Report, Row, need_fashion_mnist, numbers, progress, run
-from p2pnode.compression.weights import from_units
 from p2pnode.config.options import JobOptions, Options
 from p2pnode.jobs.queues.job import QueuesJob
 from p2pnode.network.sim import Fault, Links
@@ -32,7 +31,8 @@ from tests.jobs.queues.lease_checker import Checker, Scope
 
 NODES, RATE, LATENCY, SPEEDS = 8, 2.5e6, 0.05, (1.0, 4.0)  # 20 Mbit/s
 LOOK_EVERY = 1.0  # virtual seconds
-LIMIT = 1200.0
+LIMIT = 600.0  # virtual seconds after which a scheme that has not reached all targets is stopped
+SAY_EVERY = 60.0
 Models = Mapping[str, dict[str, Any]]
 FULL: Models = {
     "small": {"task": "digits", "hidden": 16},
@@ -41,6 +41,7 @@ FULL: Models = {
 }
 QUICK: Models = {name: FULL[name] for name in ("small", "wide")}
 TARGETS = {"small": 0.92, "wide": 0.955, "clothes": 0.84}
+SEEDS = [1, 2, 3]  # settings were chosen with seed 1; the others are held back
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,8 @@ class SameMachines(SimTraining):
 
 
 def scenario(models: Models, seed: int, nodes: int, faults: tuple[Fault, ...] = (), **given: Any) -> Scenario:
-    job = JobOptions("zoo", "queues", {"models": models, **given})
+    aimed = {name: {**model, "until": f"accuracy:{TARGETS[name]}"} for name, model in models.items()}
+    job = JobOptions("zoo", "queues", {"models": aimed, **given})
     training = SimTraining(replace(SIMULATED, task="digits"), rounds=10**6, speeds=SPEEDS, jobs=(job,))
     links = Links(latency=LATENCY, rate=RATE)
     return Scenario(nodes, seed=seed, seconds=LIMIT, links=links, faults=faults, sample_every=0.0, training=training)
@@ -84,15 +86,18 @@ def seconds_to_all(plan: Scenario, models: Models) -> tuple[float, Figures]:
         await simulation.start()
         assert simulation.watch is not None
         reached: dict[str, float] = {}
+        accuracies: dict[str, float] = {}
         now = 0.0
         while now < LIMIT and len(reached) < len(models):
             await simulation.learn(simulation.watch, LOOK_EVERY)
             now += LOOK_EVERY
             for name, model in jobs_of(simulation)[0].models.items() if jobs_of(simulation) else ():
                 if name not in reached and model.log.items:
-                    accuracy = model.trainer.evaluate(from_units(model.log.weights)).accuracy
-                    if accuracy is not None and accuracy >= TARGETS[name]:
+                    accuracies[name] = model.evaluate(model.shared()).accuracy or 0.0
+                    if accuracies[name] >= TARGETS[name]:
                         reached[name] = now
+            if now % SAY_EVERY == 0.0:
+                progress(f"{now:.0f} s: reached {reached}, accuracies {accuracies}")
         cost = costs(simulation)
         await simulation.finish()
         return (now if len(reached) == len(models) else float("inf")), {**cost, **reached}
@@ -249,7 +254,7 @@ def measure(arguments: argparse.Namespace) -> Report:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=numbers, default=[1, 2, 3], help="seeds of the simulations")
+    parser.add_argument("--seeds", type=numbers, default=SEEDS, help="seeds of the simulations")
     run("queues", measure, parser)
 
 

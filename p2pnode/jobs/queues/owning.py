@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 
-from ...compression.weights import from_units
 from ...wire.errors import LocalProblem, NetworkDown, PeerError, PeerMisbehaved, PeerRefused
 from ...wire.ids import PeerId
 from ...wire.types import Seconds
@@ -221,8 +220,7 @@ class Owner:
             if state.now - evaluated >= EVALUATE_EVERY:
                 evaluated = state.now
                 for model in [one for one in state.models.values() if state.works(one)]:
-                    work = partial(model.trainer.evaluate, from_units(model.log.weights))
-                    model.note_evaluation(await state.services.seams.compute(work))
+                    model.note_evaluation(await state.services.seams.compute(partial(model.evaluate, model.shared())))
             if state.now - allocated >= state.settings.reallocate and not state.settings.fixed:
                 allocated = state.now
                 await self._reallocate()

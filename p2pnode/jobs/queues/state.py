@@ -178,6 +178,14 @@ class QueuesState:
         found = self.score(model)
         return found.convergence + found.complexity + found.idle - found.length
 
+    def good_enough(self, model: QueueModel) -> bool:
+        """Whether a model has reached its target."""
+        return model.good_enough(self.idle, self.now)
+
+    def converged(self, model: QueueModel) -> bool:
+        """Whether a model does not get better any more."""
+        return model.converged(self.idle, self.now)
+
     # ---- changes by the founder ----
 
     def is_newer(self, change: QueuesChange) -> bool:
