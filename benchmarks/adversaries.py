@@ -117,7 +117,7 @@ def corrupt(job: TrainJob, attack: Attack, seed: int) -> None:
 def _publish(policy: DeltaSetPolicy, draft: Draft, heads: Heads | None) -> bytes:
     """Publish as much of a draft as the rules allow: the attacker knows them. It cites `heads`, or what it should."""
     terms = policy.author.terms(policy.set, heads or policy._earlier_heads[1] or policy.set.heads)
-    if terms.credit < 0 or not policy.set.log.admits(policy.author.identity.peer_id):
+    if terms.credit < 0 or not policy.set.log.judge.admits(policy.author.identity.peer_id):
         return b""
     draft = policy.author.cut(draft, terms)
     journal = policy._add_own(policy.author.sign(draft, policy.set, terms))

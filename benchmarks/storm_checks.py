@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterator
 
 from p2pnode.jobs.train.job import TrainJob
-from p2pnode.merging.deltaset.log import MAX_WAITING
+from p2pnode.merging.deltaset.chains import MAX_WAITING
 from p2pnode.merging.deltaset.policy import MOST_KEPT
 from p2pnode.merging.deltaset.set import DeltaSet
 from p2pnode.simulate import Simulation

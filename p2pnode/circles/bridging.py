@@ -12,7 +12,7 @@ from ..merging.messages import Exchanged
 from ..merging.policy import Policy
 from ..runtime.calls import JobCalls
 from ..training.progress import TrainProgress
-from ..wire.bounded import keep_newest
+from ..wire.bounded import put_bounded
 from ..wire.errors import NetworkDown, PeerError, PeerMisbehaved, PeerRefused
 from ..wire.ids import PeerId
 from ..wire.types import Seconds
@@ -84,7 +84,7 @@ class Bridging:
         question = self._bridges.ask(other, group)
         if not question:
             return
-        keep_newest(self._asked, partner.id, self._train_progress.rounds + group, MOST_ASKED)
+        put_bounded(self._asked, partner.id, self._train_progress.rounds + group, MOST_ASKED)
         try:
             answer = (await self._calls.ask(partner.id, Bridge(question), Exchanged, BRIDGE_TIMEOUT)).body
         except (PeerError, NetworkDown):

@@ -6,7 +6,7 @@ import asyncio
 
 from ..merging.capabilities import FormsCircles
 from ..training.progress import TrainProgress
-from ..wire.bounded import keep_newest
+from ..wire.bounded import put_bounded
 from ..wire.ids import PeerId
 from .advice import REST_ROUNDS, SETTLE_ROUNDS
 from .founding import CircleFounding, FoundingRecords, is_split_off, splits
@@ -74,7 +74,7 @@ class SplitWatcher:
     async def _hear(self, name: str, peer: PeerId) -> CircleFounding | None:
         """Ask for a circle's founding record; returns it when it is a fair split of ours that names this node."""
         found = await self._founding.ask(name, [peer])
-        keep_newest(self._asked, name, self._asked.get(name, 0) + 1 if found is None else ASK_TRIES, MOST_HEARD)
+        put_bounded(self._asked, name, self._asked.get(name, 0) + 1 if found is None else ASK_TRIES, MOST_HEARD)
         if found is None or not splits(found, self._policy.set.rules) or not is_fair(found, self.mates):
             return None
         now, named = self._train_progress.rounds, self._me in found.members
@@ -88,5 +88,5 @@ class SplitWatcher:
         if named:
             self._followed.append(now)
             return found
-        keep_newest(self._founders, found.founder, now, MOST_HEARD)
+        put_bounded(self._founders, found.founder, now, MOST_HEARD)
         return None

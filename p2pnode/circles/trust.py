@@ -20,7 +20,7 @@ from ..merging.deltaset.snapshots import Unsuited
 from ..tasks.data import Data, Samples
 from ..training.progress import TrainProgress
 from ..training.trainer import Trainer
-from ..wire.bounded import keep_newest
+from ..wire.bounded import put_bounded
 from ..wire.ids import PeerId
 from ..wire.run import GENESIS
 from .advice import FEWEST, REST_ROUNDS, SETTLE_ROUNDS, SPLIT
@@ -91,7 +91,7 @@ class CircleTrust:
 
     def avoid(self, circle: str, rounds: int = REST_ROUNDS) -> None:
         """Do not try a circle again for a number of rounds."""
-        keep_newest(self._avoided, circle, self._train_progress.rounds + rounds, MOST_REMEMBERED)
+        put_bounded(self._avoided, circle, self._train_progress.rounds + rounds, MOST_REMEMBERED)
 
     def enterable(self, circle: str) -> bool:
         """Whether a circle of this name can be entered and is not avoided."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from ..network.base import Health
 from ..wire.addresses import Address
-from ..wire.bounded import keep_newest
+from ..wire.bounded import put_bounded
 from ..wire.errors import NetworkDown, PeerError, PeerMisbehaved, PeerRefused
 from ..wire.ids import PeerId
 from ..wire.messages import MAX_PEERS_PER_ANSWER, GetPeers, Peers, Ping, Pong, Welcome
@@ -172,7 +172,7 @@ class Membership:
     async def contact(self, address: Address) -> bool:
         """Dial one address and greet the peer there. Returns False on failure; `search` keeps the reason for people."""
         outcome = await self._contacted(address)
-        keep_newest(self.search.outcomes, address, outcome, MAX_OUTCOMES)
+        put_bounded(self.search.outcomes, address, outcome, MAX_OUTCOMES)
         self.search.trouble = "" if isinstance(outcome, Welcome) else f"{address.transport}: {outcome}"
         return isinstance(outcome, Welcome)
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..wire.bounded import keep_newest
+from ..wire.bounded import put_bounded
 from ..wire.ids import PeerId
 
 FADE_SECONDS = 60.0  # one fault is forgiven in this time
@@ -97,7 +97,7 @@ class PartnerRecord:
 
     def note(self, peer: PeerId, succeeded: bool) -> None:
         """Record the outcome of one exchange."""
-        keep_newest(self._worth, peer, KEEP * self.worth(peer) + (1 - KEEP) * succeeded, MAX_PARTNERS)
+        put_bounded(self._worth, peer, KEEP * self.worth(peer) + (1 - KEEP) * succeeded, MAX_PARTNERS)
 
     def worth(self, peer: PeerId) -> float:
         """Return 1 for a partner whose exchanges all succeed or that was never asked, down to MIN_WORTH."""

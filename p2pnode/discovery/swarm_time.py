@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from statistics import median
 
 from ..network.base import Clock
-from ..wire.bounded import keep_newest
+from ..wire.bounded import put_bounded
 from ..wire.ids import PeerId
 
 TOLERANCE = 2.0  # seconds; a smaller disagreement is not corrected
@@ -55,7 +55,7 @@ class SwarmClock:
         """Take in a peer's swarm time, read about half a round trip ago. Values that cannot be a time are ignored."""
         if not UNKNOWN < their_time < END_OF_TIME:
             return
-        keep_newest(self._reports, peer, their_time + round_trip / 2 - self._clock.time(), MAX_REPORTS)
+        put_bounded(self._reports, peer, their_time + round_trip / 2 - self._clock.time(), MAX_REPORTS)
         offset = corrected_offset(self.offset, list(self._reports.values()), self.established)
         jumped = abs(offset - self.offset) > FAR_OFF
         self.offset = offset

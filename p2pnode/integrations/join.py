@@ -95,7 +95,7 @@ def join(
     """Take part in a run with a model that this process trains; returns at once, while the node joins.
 
     Without an invite (or P2PNODE_INVITE) it goes on with the run saved in `data_dir`, or founds one whose first weights
-    are the model's. UsageError or LocalProblem for what can be told at once; what shows later is raised by the next
+    are the model's. Raises UsageError or LocalProblem for what is wrong now; later problems are raised by the next
     `optimizer.step()`.
     """
     given = {key: value for key, value in locals().items() if key not in _OWN and value not in (None, False)}
@@ -118,7 +118,7 @@ _KEYS = {"settings": "set"}
 
 
 def _start(given: Mapping[str, Any], source: LoopSource) -> NodeThread:
-    """Start the node of a loop. UsageError or LocalProblem for what can be told before the network is there."""
+    """Start the node of a loop. UsageError or LocalProblem for what is found wrong before the network starts."""
     flags: dict[str, object] = {_KEYS.get(key, key.replace("_", "-")): _plain(value) for key, value in given.items()}
     for line in unknown_variables(os.environ):
         print(f"p2pnode: {line}", file=sys.stderr)
@@ -261,7 +261,7 @@ class HookedLoop:
         self.problem: Callable[[], BaseException | None] = lambda: None
         self._counts = [0] * len(self.optimizers)
         self._owner = os.getpid()
-        self._told = False
+        self._warned = False
         self.source = self._source(model, tensors, extras)
         self._hooks = [one.register_step_post_hook(self._hook(number)) for number, one in enumerate(self.optimizers)]
         _joined.add(self.model)
@@ -322,8 +322,8 @@ class HookedLoop:
         if not self.source.arrived.is_set():
             self.close()
             raise problem
-        if not self._told:
-            self._told = True
+        if not self._warned:
+            self._warned = True
             text = f"the node of this training loop has ended, and training goes on alone: {in_python(str(problem))}"
             warnings.warn(text, RuntimeWarning, stacklevel=4)
 
@@ -492,7 +492,7 @@ class JoinedRun:
             self._hooked.close()
 
     def _last_round(self, node: NodeThread) -> None:
-        """Give the node what no round has told of yet, and let it share that, within limits."""
+        """Give the node the steps that no round has included yet, and let it share them, within limits."""
         self._last = node.status() or self._last if not node.ended.is_set() else self._last
         if not self._source.arrived.is_set() or node.ended.is_set() or self._ranks.several:
             return

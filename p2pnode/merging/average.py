@@ -21,7 +21,7 @@ from blake3 import blake3
 
 from ..compression.weights import Floats, from_units
 from ..storage.checkpoints import Arrays
-from ..wire.bounded import keep_newest
+from ..wire.bounded import put_bounded
 from ..wire.ids import PeerId
 from .policy import MergeResult, Policy, PolicySetup, RoundFacts, relative_change
 from .readout import mixed
@@ -134,7 +134,7 @@ class Average(Policy):
         known, wanted = _ASK.unpack(request)
         reference = self._reference(partner)
         shown = self._show(reference if reference.id == wanted else self._origin)
-        keep_newest(self._shown_to, partner, shown, _MAX_SHOWN)
+        put_bounded(self._shown_to, partner, shown, _MAX_SHOWN)
         return self._message(_ANSWER, partner, shown, known)
 
     def take(self, partner: PeerId, answer: bytes) -> bytes:
@@ -158,12 +158,12 @@ class Average(Policy):
         if not payload or number <= self._taken.get(partner, 0):
             return
         theirs: Floats = mine.reference.values + decode_values(payload, len(self._genesis), self._bits)
-        keep_newest(self._taken, partner, number, _MAX_PEERS)
+        put_bounded(self._taken, partner, number, _MAX_PEERS)
         self._inbox.append(_Met(theirs, mine))
         if self._bits < 16:
             name = int.from_bytes(blake3(said).digest(7), "little") + 1
             middle: Floats = (theirs + mine.values) * np.float32(0.5)
-            keep_newest(self._references, partner, Reference(name, middle), _MAX_SHOWN)
+            put_bounded(self._references, partner, Reference(name, middle), _MAX_SHOWN)
 
     def _reference(self, partner: str) -> Reference:
         return self._references.get(partner, self._origin)

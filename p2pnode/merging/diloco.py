@@ -21,7 +21,7 @@ from ..compression.codec import decode_delta, encode_delta
 from ..compression.residual import make_delta, record
 from ..compression.weights import Floats, Units, from_units
 from ..storage.checkpoints import Arrays
-from ..wire.bounded import keep_newest
+from ..wire.bounded import put_bounded
 from ..wire.ids import PeerId
 from ..wire.types import decoded
 from .policy import MergeResult, Policy, PolicySetup, RoundFacts, relative_change
@@ -195,7 +195,7 @@ class DiLoCo(Policy):
         fresh = {phase.number: phase for phase in talk.phases if phase.number > taken}
         heard = [self._heard(partner, fresh[number]) for number in sorted(fresh)]
         if fresh:
-            keep_newest(self._taken, partner, max(fresh), _MAX_PEERS)
+            put_bounded(self._taken, partner, max(fresh), _MAX_PEERS)
             self._inbox.extend(heard)
         phases = self._newer(talk.known) if talk.reply else ()
         return _encode(PhaseMessage(self._taken.get(partner, 0), phases)) if phases else b""

@@ -26,7 +26,7 @@ from ..compression.sections import SectionReader, section
 from ..compression.selectors.magnitude import largest
 from ..compression.weights import Floats, from_units, to_units
 from ..storage.checkpoints import Arrays
-from ..wire.bounded import keep_newest
+from ..wire.bounded import put_bounded
 from ..wire.ids import PeerId
 from .policy import MergeResult, Policy, PolicySetup, RoundFacts, relative_change
 from .readout import mixed
@@ -127,7 +127,7 @@ class Gossip(Policy):
     def ask(self, partner: PeerId) -> bytes:
         self._token += 1
         seed = int.from_bytes(blake3(self._seed + self._token.to_bytes(8, "little")).digest(8), "little")
-        keep_newest(self._asked, partner, _Talk(self._token, seed, self._view, self._view.top), _MAX_PENDING)
+        put_bounded(self._asked, partner, _Talk(self._token, seed, self._view, self._view.top), _MAX_PENDING)
         return _ASK.pack(self._token, seed) + section(encode_places(len(self._genesis), self._view.top))
 
     def answer(self, partner: PeerId, request: bytes) -> bytes:
@@ -137,7 +137,7 @@ class Gossip(Policy):
         reader.end()
         view = self._view
         talk = _Talk(token, seed, view, self._union(top, view.top, seed))
-        keep_newest(self._answered, partner, talk, _MAX_PENDING)
+        put_bounded(self._answered, partner, talk, _MAX_PENDING)
         places = section(encode_places(len(self._genesis), view.top))
         return _HEADER.pack(_ANSWER, token) + places + self._values(talk)
 

@@ -11,7 +11,7 @@ from ..discovery.reputation import PartnerRecord
 from ..discovery.services import Services
 from ..discovery.table import Peer
 from ..runtime.calls import JobCalls
-from ..wire.bounded import keep_newest
+from ..wire.bounded import put_bounded
 from ..wire.errors import NetworkDown, PeerError
 from ..wire.ids import PeerId
 from ..wire.records import SignedRecord
@@ -144,7 +144,7 @@ class PeerSimilarity:
         heard = list(records)[: RECOMMENDED + 1]
         for record in heard:
             self._services.registry.take_in(record, teller)
-            keep_newest(self._unmet, PeerId(record.peer), None, MOST_UNMET)
+            put_bounded(self._unmet, PeerId(record.peer), None, MOST_UNMET)
         neighbours.take_in(self._met_since())
 
     def _met_since(self) -> list[Neighbour]:

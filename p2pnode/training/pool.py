@@ -24,7 +24,7 @@ from ..shards.rows import Rows, RowSet, same_rows
 from ..shards.sample_states import EVIDENCE_PEERS, StateRules, age_of_round, chances, drawn_states, scored
 from ..shards.shard import Columns, SampleNumbers, sample_ids
 from ..storage.checkpoints import Arrays
-from ..wire.bounded import keep_newest
+from ..wire.bounded import put_bounded
 from .batches import Batches, DrawnBatches, base_chances, sampling, seed_from
 from .host import ModelHost
 from .read_ahead import Found, ReadAhead
@@ -365,7 +365,7 @@ class SamplePool:
             self._age += age_of_round(self._drawn, len(self))
             self._drawn = 0
             for peer in contributors:
-                keep_newest(self._contributed, peer, self._age, MAX_CONTRIBUTORS)
+                put_bounded(self._contributed, peer, self._age, MAX_CONTRIBUTORS)
             new = sum(self._age - age <= 1.0 for age in self._contributed.values())
             self.scores.end_round(f"merged {int(self._age)}", self.rules, evidence=new >= EVIDENCE_PEERS)
             self._rounds += 1

@@ -11,7 +11,7 @@ import msgspec
 from ..config.until import THRESHOLD, Until
 from ..merging.policy import MergeResult
 from ..tasks.task import Evaluation
-from ..wire.bounded import keep_newest
+from ..wire.bounded import put_bounded
 from ..wire.ids import PeerId
 from ..wire.status import ExchangeRow, Figure, MergeRow
 from ..wire.types import Seconds
@@ -99,7 +99,7 @@ class TrainProgress:
         sent, received = before.sent_bytes + sent_bytes, before.received_bytes + received_bytes
         count, change = before.count + 1, before.loss_change
         row = ExchangeRow(self.me, partner, now, count, sent, received, change)
-        keep_newest(self.partners, partner, row, MAX_PARTNERS)
+        put_bounded(self.partners, partner, row, MAX_PARTNERS)
 
     def note_between(self, merged: MergeResult) -> None:
         """Count a merge between two rounds; what it brought is shown with the next round."""

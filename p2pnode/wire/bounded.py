@@ -8,7 +8,7 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-def keep_newest(kept: dict[Key, Value], key: Key, value: Value, limit: int) -> None:
+def put_bounded(kept: dict[Key, Value], key: Key, value: Value, limit: int) -> None:
     """Set `kept[key]` as the latest of at most `limit` keys; the keys set longest ago are dropped."""
     kept.pop(key, None)
     kept[key] = value

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from p2pnode.merging.deltaset.log import KEPT
+from p2pnode.merging.deltaset.chains import KEPT
 from p2pnode.network.sim import Fault
 from tests.scenarios.test_training import PLAN, TRAINING, check_one_set, run_then_rest
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from ...wire.bounded import keep_newest
+from ...wire.bounded import put_bounded
 
 MAX_ACTORS = 64
 
@@ -24,8 +24,8 @@ class LatestByActor(Generic[T]):
         """Keep it; returns False where the ticket is not above the actor's last one."""
         if ticket <= self._tickets.get(actor, -1):
             return False
-        keep_newest(self._tickets, actor, ticket, 2 * MAX_ACTORS)
-        keep_newest(self._things, actor, (*self._things.get(actor, ()), thing)[-self.each :], MAX_ACTORS)
+        put_bounded(self._tickets, actor, ticket, 2 * MAX_ACTORS)
+        put_bounded(self._things, actor, (*self._things.get(actor, ()), thing)[-self.each :], MAX_ACTORS)
         return True
 
     def all(self) -> list[T]:

@@ -20,7 +20,7 @@ from ...merging.policy import Policy, RoundFacts
 from ...runtime.routes import Handler, Routes
 from ...similarity.partners import partner_settings
 from ...training.progress import Reached, reached
-from ...wire.bounded import keep_newest
+from ...wire.bounded import put_bounded
 from ...wire.errors import NetworkDown, PeerError, PeerMisbehaved, PeerRefused
 from ...wire.ids import PeerId, short
 from ...wire.messages import Message
@@ -123,10 +123,10 @@ class ActorsJob(ModelJob):
         """Act and learn until cancelled, or until the user's goal is reached: then returns the reason."""
         self.train_progress.begun = self._clock.monotonic()
         await self._restart_critic()
-        beside = [self._meet()]
+        tasks = [self._meet()]
         if self.settings.mode == "queue":
-            beside += [self.keeper.run(), self._keep_critic()]
-        return await self.share_while(self._work(), *beside)
+            tasks += [self.keeper.run(), self._keep_critic()]
+        return await self.share_while(self._work(), *tasks)
 
     async def _work(self) -> str:
         async with asyncio.TaskGroup() as sending:
@@ -415,7 +415,7 @@ class ActorsJob(ModelJob):
 
     def _hear(self, peer: PeerId, said: MemberFacts) -> None:
         self.keeper.hear(said.lease, said.renewal)
-        keep_newest(self.facts, peer, (said, self._clock.monotonic()), MAX_FACTS)
+        put_bounded(self.facts, peer, (said, self._clock.monotonic()), MAX_FACTS)
 
     def own_facts(self) -> LaptopFacts | None:
         """How this laptop gets on; None where it has no policy."""

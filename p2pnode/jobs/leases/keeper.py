@@ -40,7 +40,7 @@ class LeaseKeeper:
         self._file = f"{context.folder}/lease-{name}"
         self._scope = f"{context.calls.scope}/{name}"
         self._name = name
-        self._heard = asyncio.Event()  # a member has told this node what it knows, since the start
+        self._heard = asyncio.Event()  # set once a member has reported what it knows
         self.watch = LeaseWatch(self._me, self._scope, name, LeaseTimes.lasting(seconds), self._now)
         restored = self._restore()
         first = context.founder == self._me.peer_id and not restored

@@ -71,8 +71,8 @@ def export(file: Path, job: LoopJob, shared: bool, now: float) -> str:
     weights = policy.weights() if shared and policy.can.entries is not None else policy.readout()
     state, name = source.state_dict(weights), source.file_name
     if file.suffix not in SUFFIXES:
-        for beside, content in source.config().items():
-            write_whole(file / beside, content, mode=FILE_MODE, remedy="name another directory")
+        for part, content in source.config().items():
+            write_whole(file / part, content, mode=FILE_MODE, remedy="name another directory")
         file = file / name
     facts = {
         "p2pnode": __version__,

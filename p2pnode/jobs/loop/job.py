@@ -164,8 +164,8 @@ class LoopJob(ModelJob):
         await self._prepare_probe()
         self._handover.listen(wake)
         try:
-            beside = () if self.shards is None else (self.shards.run(),)
-            return await self.share_while(self._keep_sharing(), *beside)
+            tasks = () if self.shards is None else (self.shards.run(),)
+            return await self.share_while(self._keep_sharing(), *tasks)
         finally:
             self._handover.listen(lambda: None)
 
@@ -286,7 +286,7 @@ class LoopJob(ModelJob):
             self._speed = steps / seconds if not self._speed else 0.7 * self._speed + 0.3 * steps / seconds
 
     def _note_lineage(self, total: int) -> None:
-        """Steps of the lineage: those told when this node joined and its own since, or what the shared log says."""
+        """Steps of the lineage: those reported when this node joined and its own since, or what the shared log says."""
         own = self.step_count.lead + self.step_count.own(total)
         self.source.lineage = (max(own, self.policy.pace(len(self.members.active()) + 1).at), total)
 

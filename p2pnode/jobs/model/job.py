@@ -117,7 +117,7 @@ class ModelJob(Job):
         )
 
     def make_members(self) -> Members:
-        """Those whom this node shares the model with: its circle."""
+        """The members that share the model with this node: its circle."""
         calls, shares_all = self.context.calls, self.policy.can.entries is not None
         return Members(self._services.table, calls.run, calls.job, self._current_circle, shares_all)
 

@@ -25,7 +25,7 @@ from .routing import sample_counts
 from .setup import PathsSetup
 
 PIECE = 8  # steps that hold the compute thread at a time
-OTHERS = 4096  # samples of the node's usual data that an expert is told apart from
+OTHERS = 4096  # samples of the usual data from which an expert's data are to be distinguished
 
 
 @dataclass

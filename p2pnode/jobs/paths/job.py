@@ -48,7 +48,7 @@ TURN_ROUNDS = 20  # that a node with several paths trains each in turn
 FIRST_STEPS = 5.0
 SHORTEST_ROUND: Seconds = 0.1
 EVALUATE_EVERY = 5.0  # rounds, at their intended length
-TELL_EVERY: Seconds = 60.0  # how good this node's path is
+ANNOUNCE_EVERY: Seconds = 60.0  # how good this node's path is
 KEEP_EVERY: Seconds = 30.0  # copies are brought up to date
 FEW_WORKERS = 2  # a path of so many or fewer has a keeper besides
 SLOWEST = 1 / 64
@@ -82,7 +82,7 @@ class PathsJob(Job):
         self._begun = self._clock.monotonic()
         self._moved_at = 0  # rounds when this node last moved
         self._wanted: tuple[frozenset[int], Seconds] | None = None  # a move that is due, and since when
-        self._told: tuple[bytes, Seconds] = (b"", self._begun)  # the latest announcement, and when
+        self._announced: tuple[bytes, Seconds] = (b"", self._begun)  # the latest announcement, and when
         self._turn = 0
         self._evaluating = Cadence(self._begun, 0.0)
         self.experts = ExpertBook(context, setup.plan.router.features, setup.host.layout.size)
@@ -194,13 +194,13 @@ class PathsJob(Job):
             await self._save_work(self.works.pop(path))
         self.reason, self._moved_at, self._turn = move.reason, self.rounds, 0
         self.held.share(self._trained_blocks(), group)
-        await self._tell()
+        await self._announce()
 
     def _trained_blocks(self) -> set[str]:
         return {block for path in self.works for block in self.grid.blocks(path)}
 
-    async def _tell(self) -> None:
-        self._told = (self.announcement().state, self._clock.monotonic())
+    async def _announce(self) -> None:
+        self._announced = (self.announcement().state, self._clock.monotonic())
         await self.context.membership.tell(self.context.members())
 
     def current(self) -> PathWork | None:
@@ -252,8 +252,8 @@ class PathsJob(Job):
             await block.save_if_due()
         if self.rounds % TURN_ROUNDS == 0:
             await self._save_work(work)
-        if now - self._told[1] >= TELL_EVERY and self.announcement().state != self._told[0]:
-            await self._tell()
+        if now - self._announced[1] >= ANNOUNCE_EVERY and self.announcement().state != self._announced[0]:
+            await self._announce()
 
     # ---- copies ----
 

@@ -35,7 +35,7 @@ LOOK_AROUND: Seconds = 5.0  # that a newcomer waits to hear what others hold
 LOOK_EVERY: Seconds = 1.0
 SETTLE: Seconds = 3.0  # for which a move must stay the right one, so that what others announced has come
 STAY: Seconds = 15.0  # before a server moves for a gain
-TELL_EVERY: Seconds = 5.0  # drivers leave out a server that failed until it announces itself anew
+ANNOUNCE_EVERY: Seconds = 5.0  # drivers leave out a server that failed until it announces itself anew
 GRACE: Seconds = 60.0  # after a run was founded, in which it is no news that blocks begin at their first weights
 
 
@@ -69,7 +69,7 @@ class PipelineJob(Job):
         self._begun = self._clock.monotonic()
         self._moved: Seconds = self._begun
         self._wanted: tuple[SpanMove, Seconds] | None = None  # a move of this node that is due, and since when
-        self._told: tuple[bytes, Seconds] = (b"", self._begun)
+        self._announced: tuple[bytes, Seconds] = (b"", self._begun)
         self._leaving = False
         self.routes = self.parts.routes.plus(
             Routes({Forward: self._answer, Backward: self._answer, Settle: self._answer})
@@ -181,7 +181,7 @@ class PipelineJob(Job):
         lost = "first weights" in begun and old
         text = f"serves blocks {move.span}: {move.reason}" + (f" ({begun})" if begun else "")
         self._services.events.say("pipeline", text, warning=lost)
-        await self._tell()
+        await self._announce()
 
     async def _keep_span(self, group: asyncio.TaskGroup) -> None:
         """Move where that helps, and announce what has changed."""
@@ -192,9 +192,9 @@ class PipelineJob(Job):
                 self._wanted = None
                 await self._hold(self.server, move, group)
             elif self._has_changed():
-                await self._tell()
-            elif self._clock.monotonic() - self._told[1] >= TELL_EVERY:
-                self._told = (self._told[0], self._clock.monotonic())
+                await self._announce()
+            elif self._clock.monotonic() - self._announced[1] >= ANNOUNCE_EVERY:
+                self._announced = (self._announced[0], self._clock.monotonic())
                 await self.context.membership.announce_to(self.context.members())  # and see who does not answer
 
     def _due_move(self) -> SpanMove | None:
@@ -221,13 +221,13 @@ class PipelineJob(Job):
 
     def _has_changed(self) -> bool:
         """Whether what this node announces has changed so much that all should hear of it."""
-        known, facts = read_facts(self._told[0], self.plan.blocks), self.facts()
+        known, facts = read_facts(self._announced[0], self.plan.blocks), self.facts()
         if known is None or known.span != facts.span:
             return True
         return not 0.5 <= (known.speed + 1e-9) / (facts.speed + 1e-9) <= 2.0
 
-    async def _tell(self) -> None:
-        self._told = (self.announcement().state, self._clock.monotonic())
+    async def _announce(self) -> None:
+        self._announced = (self.announcement().state, self._clock.monotonic())
         await self.context.membership.tell(self.context.members())
 
     @property
@@ -243,7 +243,7 @@ class PipelineJob(Job):
         if self.server is None or not self.server.span.length:
             return
         self._leaving, end = True, self._clock.monotonic() + limit
-        await self._tell()
+        await self._announce()
         while self.unreplicated and any(facts.capacity for facts in self._others().values()):
             if self._clock.monotonic() >= end:
                 return

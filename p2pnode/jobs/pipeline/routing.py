@@ -92,7 +92,7 @@ class ServerRow(NamedTuple):
 
 
 class SpanRouter:
-    """What one driver knows of servers, and whom it asks next. Times are of one monotonic clock."""
+    """What one driver knows of servers, and which one it asks next. Times are of one monotonic clock."""
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng

@@ -1,4 +1,4 @@
-"""Each gradient counts once: what a server has added up, for whom, and when it may step. Pure.
+"""Each gradient counts once: which gradients a server has added up, who sent them, and when it may step. Pure.
 
 A driver may ask two servers for the same thing when the first is slow. So a server adds a gradient up at once, but
 steps with it only after its driver has confirmed that this server's answer is the one it went on with. A driver
@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
-from ...wire.bounded import keep_newest
+from ...wire.bounded import put_bounded
 from ...wire.types import Seconds
 
 CONFIRM_WITHIN: Seconds = 10.0
@@ -97,7 +97,7 @@ class TicketLedger(Generic[P]):
             self._blocks[number].samples[window] -= added.samples
 
     def _note(self, ticket: Ticket, counted: bool) -> None:
-        keep_newest(self._settled, ticket, counted, REMEMBERED)
+        put_bounded(self._settled, ticket, counted, REMEMBERED)
 
     def counted(self, ticket: Ticket) -> bool:
         """Whether this gradient is confirmed here, as far as is remembered."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...network.base import Clock
-from ...wire.bounded import keep_newest
+from ...wire.bounded import put_bounded
 from ...wire.ids import PeerId, short
 from ...wire.types import Seconds
 from ..contract import JobContext
@@ -78,7 +78,7 @@ class QueuesState:
 
     def note_report(self, peer: PeerId, state: bytes) -> None:
         """What a member says of itself. It announces the same in the DHT, but only every other minute."""
-        keep_newest(self._reported, peer, (state, self.now), MAX_REPORTS)
+        put_bounded(self._reported, peer, (state, self.now), MAX_REPORTS)
 
     def announced_by(self, peer: PeerId) -> Announced:
         """What a member last said of itself."""

@@ -31,7 +31,7 @@ class Syncer:
 
     async def run(self) -> None:
         while True:
-            asked = self.whom_to_ask()
+            asked = self.peers_to_ask()
             await asyncio.gather(*(self.ask(peer, queues) for peer, queues in asked.items()))
             if self._state.alone():
                 self._first.set()
@@ -42,7 +42,7 @@ class Syncer:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._first.wait(), limit)
 
-    def whom_to_ask(self) -> dict[PeerId, set[str]]:
+    def peers_to_ask(self) -> dict[PeerId, set[str]]:
         """Owners about their queues, who announces to own one about that, and one other member about all of them."""
         state = self._state
         asked: dict[PeerId, set[str]] = {}

@@ -12,7 +12,7 @@ from ...tasks.errors import task_errors
 from ...tasks.generation import Generation
 from ...tasks.task import Task
 from ...training.trainer import Trainer
-from ...wire.bounded import keep_newest
+from ...wire.bounded import put_bounded
 from ...wire.control import ControlAnswer, ControlRequest
 from ...wire.errors import LocalProblem
 from ...wire.types import Seconds
@@ -77,7 +77,7 @@ class Generations:
             self._begun += 1
             name = str(self._begun)
             running = await self._begin(request)
-            keep_newest(self._running, name, running, MAX_GENERATIONS)
+            put_bounded(self._running, name, running, MAX_GENERATIONS)
         elif name not in self._running:
             raise LocalProblem("this text was forgotten, because others were asked for; begin anew")
         running = self._running[name]

@@ -18,7 +18,7 @@ from ...merging.policy import Policy
 from ...runtime.calls import JobCalls
 from ...training.function_sketch import FunctionSketch, function_sketch
 from ...training.host import ModelHost
-from ...wire.bounded import keep_newest
+from ...wire.bounded import put_bounded
 from ...wire.errors import NetworkDown, PeerError, PeerMisbehaved, PeerRefused, UsageError
 from ...wire.ids import PeerId, sha256, short
 from ...wire.types import Seconds
@@ -145,7 +145,7 @@ class ModelCheck:
 
     def _report(self, partner: PeerId, how: str) -> None:
         if partner not in self._reported:
-            keep_newest(self._reported, partner, None, MAX_PARTNERS)
+            put_bounded(self._reported, partner, None, MAX_PARTNERS)
             text = f"{short(partner)} and this node do not train the same model: at equal weights this node's {how}"
             self._services.events.say("model", text, warning=True)
 
@@ -179,5 +179,5 @@ class ModelCheck:
         if not self._same_probe:  # what models make of different inputs says nothing
             return place, FunctionSketch()
         if place not in self._known:
-            keep_newest(self._known, place, function_sketch(self._model_host, weights), REMEMBERED)
+            put_bounded(self._known, place, function_sketch(self._model_host, weights), REMEMBERED)
         return place, self._known[place]

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Protocol
 
-from ...wire.bounded import keep_newest
+from ...wire.bounded import put_bounded
 from ...wire.ids import PeerId, key_of_peer, peer_of_key
 from .entry import Chain
 
@@ -43,7 +43,7 @@ def decode_admitted(data: bytes) -> list[str]:
 
 
 class Admitting(Protocol):
-    """The log of a set, as far as admission needs it."""
+    """The judge of a lineage's entries, as far as admission needs it."""
 
     def may_admit(self, chain: Chain) -> int: ...
 
@@ -56,12 +56,12 @@ class Applicants:
     def __init__(self) -> None:
         self._waiting: dict[PeerId, None] = {}
 
-    def note(self, peer: PeerId, log: Admitting) -> None:
+    def note(self, peer: PeerId, judge: Admitting) -> None:
         """A peer asked for entries, or gave some."""
-        if not log.is_author(peer):
-            keep_newest(self._waiting, peer, None, MAX_AUTHORS)
+        if not judge.is_author(peer):
+            put_bounded(self._waiting, peer, None, MAX_AUTHORS)
 
-    def take(self, log: Admitting, chain: Chain) -> list[PeerId]:
+    def take(self, judge: Admitting, chain: Chain) -> list[PeerId]:
         """Those that the next entry of this node's log admits."""
-        self._waiting = {peer: None for peer in self._waiting if not log.is_author(peer)}
-        return [*self._waiting][: log.may_admit(chain)]
+        self._waiting = {peer: None for peer in self._waiting if not judge.is_author(peer)}
+        return [*self._waiting][: judge.may_admit(chain)]

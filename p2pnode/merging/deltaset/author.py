@@ -179,7 +179,7 @@ class Author:
 
     def terms(self, deltas: DeltaSet, heads: Heads) -> Terms:
         """What the next entry of this node's log cites if it knew `heads`, and how large it may be."""
-        return Terms(*deltas.log.cite(self.chain(deltas), heads))
+        return Terms(*deltas.log.judge.cite(self.chain(deltas), heads))
 
     def empty_entry(self, deltas: DeltaSet, terms: Terms) -> Entry:
         """The next entry of this node's log, empty and not signed."""
@@ -193,7 +193,7 @@ class Author:
             published=published,
             cited=encode_citations(terms.cited),
             credit=terms.credit,
-            admits=encode_admitted(self.applicants.take(deltas.log, chain)),
+            admits=encode_admitted(self.applicants.take(deltas.log.judge, chain)),
         )
 
     def cut(self, draft: Draft, terms: Terms) -> Draft:

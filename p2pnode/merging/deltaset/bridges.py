@@ -22,9 +22,10 @@ from ...compression.residual import weighted, within
 from ...compression.selectors.magnitude import largest
 from ...compression.weights import MAX_UNITS, Units
 from ...wire.types import Hash, decoded
+from .chains import KEPT
 from .entry import BRIDGE, UNION, Entry, delta_of
 from .heads import Span
-from .log import KEPT, EntrySet
+from .log import EntrySet
 from .set import DeltaSet, apply
 
 SHARE = 0.02  # of the coordinates

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ...wire.bounded import keep_newest
+from ...wire.bounded import put_bounded
 from ...wire.ids import PeerId
 from ...wire.types import decoded
 from ..settling import LATEST
@@ -92,7 +92,7 @@ class Underway:
         self._sent: dict[PeerId, dict[Chain, int]] = {}
 
     def take(self, partner: PeerId, heads: Mapping[Chain, int]) -> set[Chain]:
-        """Chains whose newest entry is under way to the partner, to be left out this once."""
+        """Chains whose latest entry is under way to the partner and need not be sent now."""
         sent = self._sent.pop(partner, {})
         return {chain for chain, seq in sent.items() if heads.get(chain) == seq}
 
@@ -100,7 +100,7 @@ class Underway:
         """This batch is sent to the partner now."""
         if batch is not None and batch.entries:
             entries = [decode_entry(data) for data in batch.entries]
-            keep_newest(self._sent, partner, {entry.chain: entry.seq for entry in entries}, MAX_UNDERWAY)
+            put_bounded(self._sent, partner, {entry.chain: entry.seq for entry in entries}, MAX_UNDERWAY)
 
 
 def push(deltas: DeltaSet, theirs: Mapping[Chain, int], underway: Container[Chain] = ()) -> EntryBatch | None:
@@ -112,7 +112,7 @@ def push(deltas: DeltaSet, theirs: Mapping[Chain, int], underway: Container[Chai
 def reply(deltas: DeltaSet, theirs: Mapping[Chain, int], underway: Container[Chain] = ()) -> EntryBatch:
     """This node's position and the entries they lack, except those `underway`.
 
-    A newcomer whom a snapshot serves better gets no entries.
+    A newcomer gets no entries where a snapshot serves it better.
     """
     batch = _all_that_fits(deltas, theirs, underway)
     if not theirs and (batch.behind or _entry_bytes(deltas) > SNAPSHOT_BYTES * deltas.rules.size):

@@ -22,7 +22,7 @@ from ...compression.selector import Selector, SelectorSetup
 from ...compression.selectors.registry import make_selector
 from ...compression.weights import MAX_UNITS, UNIT, Floats, WeightLayout, blocks, from_units
 from ...storage.checkpoints import Arrays
-from ...wire.bounded import keep_newest
+from ...wire.bounded import put_bounded
 from ...wire.ids import PeerId
 from ..capabilities import Capabilities
 from ..policy import MergeResult, Pace, Policy, PolicySetup, RoundFacts
@@ -35,6 +35,7 @@ from .agreement import Agreement, Behind, Doubts
 from .attribution import ExcludedAuthors, shares
 from .author import SIGNS_RATE, Author, Draft
 from .bridges import BridgeDraft, Bridges
+from .chains import droppable
 from .correction import let_in
 from .entry import UPDATE, Chain, Entry, EntryFacts, decode_entry, delta_of, encode_entry, rules_for
 from .exchange import (
@@ -53,7 +54,7 @@ from .exchange import (
 )
 from .heads import decode_heads, head_mark
 from .heads import merge as merge_heads
-from .log import Change, droppable
+from .log import Change
 from .options import DeltaSetOptions, read_options
 from .own_log import OwnLog
 from .pace import pace_for
@@ -178,7 +179,7 @@ class DeltaSetPolicy(Policy):
         assert isinstance(draft, Draft | BridgeDraft)
         with self._lock:
             terms = self.author.terms(self.set, self._earlier_heads[1] or self.set.heads)
-            if terms.credit < 0 or not self.set.log.admits(self.author.identity.peer_id):
+            if terms.credit < 0 or not self.set.log.judge.admits(self.author.identity.peer_id):
                 # the others have to publish first, or to admit us; or they excluded us
                 if isinstance(draft, Draft):
                     self.author.keep_draft(draft)
@@ -247,7 +248,7 @@ class DeltaSetPolicy(Policy):
     def answer(self, partner: PeerId, request: bytes) -> bytes:
         asked = self._decoded(request)
         with self._lock:
-            self.author.applicants.note(partner, self.set.log)
+            self.author.applicants.note(partner, self.set.log.judge)
             for change in take_vetoes(self.set, asked):
                 self._follow(change)
             if asked.digest == self.set.log.digest():
@@ -275,12 +276,12 @@ class DeltaSetPolicy(Policy):
         return batch
 
     def _note_heads(self, partner: PeerId, heads: Mapping[Chain, int]) -> None:
-        keep_newest(self._partners_heads, partner, dict(heads), MAX_PARTNERS)
+        put_bounded(self._partners_heads, partner, dict(heads), MAX_PARTNERS)
 
     def take(self, partner: PeerId, answer: bytes) -> bytes:
         received = self._decoded(answer)
         with self._lock:
-            self.author.applicants.note(partner, self.set.log)
+            self.author.applicants.note(partner, self.set.log.judge)
             unjudged = False
             for change in changes(self.set, received):
                 self._came_in += len(self._follow(change).added)

@@ -141,21 +141,21 @@ def take_off(part: Units, first: int, later: Iterable[Entry], rules: SetRules) -
 
 
 def encode_kept(chains: Iterable[list[Entry]], rules: SetRules) -> bytes:
-    """The newest entries of each chain, within a bound: a newcomer can serve them, or remove them after a fork."""
+    """The latest entries of each chain, within a bound: a newcomer can serve them, or remove them after a fork."""
     chains = list(chains)
     max_bytes = max(KEPT_LEAST_BYTES, int(KEPT_SHARE * 4 * rules.size)) // max(1, len(chains))
-    return msgspec.msgpack.encode([_newest(entries, max_bytes) for entries in chains])
+    return msgspec.msgpack.encode([_latest(entries, max_bytes) for entries in chains])
 
 
-def _newest(entries: list[Entry], max_bytes: int) -> list[bytes]:
-    newest: list[bytes] = []
+def _latest(entries: list[Entry], max_bytes: int) -> list[bytes]:
+    latest: list[bytes] = []
     for entry in reversed(entries):
         data = encode_entry(entry)
         max_bytes -= len(data)
-        if max_bytes < 0 and newest:  # one at least: the next entry is judged by it
+        if max_bytes < 0 and latest:  # one at least: the next entry is judged by it
             break
-        newest.insert(0, data)
-    return newest
+        latest.insert(0, data)
+    return latest
 
 
 def _place(deltas: DeltaSet, heads: dict[Chain, int], tips: dict[Chain, bytes], steps: int) -> LogPosition:

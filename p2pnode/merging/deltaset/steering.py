@@ -112,7 +112,7 @@ class Steering:
         self._own = values_at(self.places, delta)
 
     def jumped(self) -> None:
-        """The weights are others than entries made of them: nothing can be told from this round's change."""
+        """The weights were replaced, not moved by entries: this round's change says nothing."""
         self._own = self._own[:0]
 
     def _judge(self, moved: Floats, made: Floats) -> bool:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from ...network.base import Payload
 from ...runtime.seams import Seams
-from ...wire.bounded import keep_newest
+from ...wire.bounded import put_bounded
 from ...wire.errors import PeerMisbehaved, PeerRefused
 from ...wire.types import Seconds
 from .messages import GetChunks, GetKept, SnapshotRequest
@@ -104,7 +104,7 @@ class Offers:
         self.forget_old()
         limit = max(LEAST_OFFERS, min(MOST_OFFERS, MOST_BYTES // outline.size))
         offer = _Offer(snapshot, outline, not at, now, now)
-        keep_newest(self._offers, outline.name, offer, limit)
+        put_bounded(self._offers, outline.name, offer, limit)
         return offer
 
     def _made(self, at: bytes) -> tuple[Snapshot, Outline] | None:

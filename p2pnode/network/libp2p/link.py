@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from ...wire.addresses import useful
-from ...wire.bounded import keep_newest
+from ...wire.bounded import put_bounded
 from ...wire.errors import LocalProblem, NetworkDown, PeerError, PeerMisbehaved, PeerRefused, PeerUnreachable
 from ...wire.ids import PeerId, short
 from ...wire.messages import MAX_ADDRESSES, MAX_CALL_BYTES
@@ -138,11 +138,11 @@ class HivemindLink:
         try:
             await self._asked(peer, self._p2p._client.connect(self._id(peer), addresses))
         except PeerMisbehaved as error:
-            keep_newest(self._another_there, peer, str(error), MAX_REASONS)
+            put_bounded(self._another_there, peer, str(error), MAX_REASONS)
             raise
         except PeerUnreachable as error:
             if before and BACKOFF in str(error):  # it was not dialled: what was found before still holds
-                keep_newest(self._another_there, peer, before, MAX_REASONS)
+                put_bounded(self._another_there, peer, before, MAX_REASONS)
                 raise PeerMisbehaved(before) from None
             raise
 
@@ -204,7 +204,7 @@ class HivemindLink:
         if isinstance(error, PeerUnreachable):
             if str(error).endswith(BACKOFF) and peer in self._unreachable:
                 return PeerUnreachable(self._unreachable[peer])
-            keep_newest(self._unreachable, peer, str(error), MAX_REASONS)
+            put_bounded(self._unreachable, peer, str(error), MAX_REASONS)
         return error
 
     # ---- life ----

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Protocol, TypeVar
 
 from ...wire.addresses import Address, parse_address
-from ...wire.bounded import keep_newest
+from ...wire.bounded import put_bounded
 from ...wire.errors import (
     LocalProblem,
     NetworkDown,
@@ -77,7 +77,7 @@ class Hints:
         return list(reversed(self._by_peer))[:count]
 
     def _remember(self, peer: PeerId, addresses: Iterable[str]) -> None:
-        keep_newest(self._by_peer, peer, tuple(dict.fromkeys(addresses))[:MAX_ADDRESSES], MAX_HINTED_PEERS)
+        put_bounded(self._by_peer, peer, tuple(dict.fromkeys(addresses))[:MAX_ADDRESSES], MAX_HINTED_PEERS)
 
 
 class Link(Protocol):

@@ -9,7 +9,7 @@ from math import ceil, log2
 from typing import Any, TypeVar
 
 from ...wire.addresses import Address
-from ...wire.bounded import keep_newest
+from ...wire.bounded import put_bounded
 from ...wire.errors import NetworkDown, P2pnodeError, PeerMisbehaved, PeerTimeout, PeerUnreachable
 from ...wire.ids import PeerId, short
 from ...wire.messages import MAX_CALL_BYTES
@@ -104,7 +104,7 @@ class SimNetwork:
         return (self.host.address,)
 
     def learn(self, peer: PeerId, addresses: tuple[str, ...]) -> None:
-        keep_newest(self._learnt, peer, addresses, MAX_LEARNT)
+        put_bounded(self._learnt, peer, addresses, MAX_LEARNT)
 
     async def contact(self, address: Address, timeout: Seconds) -> None:
         target = self.swarm.host_at(address.transport)

@@ -142,13 +142,13 @@ def test_an_admitted_author_cannot_begin_by_citing_nothing() -> None:
 
 def test_nobody_admits_more_than_it_may() -> None:
     young = DeltaSet(RULED, GENESIS)
-    assert not young.log.admits(PEERS[3])
+    assert not young.log.judge.admits(PEERS[3])
     entry = Entry(LINEAGE, "digits", "?", 0, 1, bytes(32), payload=_payload(policy(0)), credit=48)
     founder = sign_entry(PEOPLE[0], structs.replace(entry, admits=encode_admitted(PEERS[3:7])))
     assert young.add(founder).verdict == "added"
     greedy = sign_entry(PEOPLE[3], structs.replace(entry, admits=encode_admitted(PEERS[7:9])))
     assert "admits 2 newcomers" in young.add(greedy).reason
-    assert young.log.is_author(PEERS[5]) and not young.log.is_author(PEERS[8])
+    assert young.log.judge.is_author(PEERS[5]) and not young.log.judge.is_author(PEERS[8])
 
 
 def _payload(one: DeltaSetPolicy, progress: float = 0.001) -> bytes:

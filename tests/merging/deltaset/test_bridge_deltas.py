@@ -17,8 +17,8 @@ from p2pnode.merging.deltaset.bridges import (
     sample,
     union_delta,
 )
+from p2pnode.merging.deltaset.chains import KEPT
 from p2pnode.merging.deltaset.entry import BRIDGE
-from p2pnode.merging.deltaset.log import KEPT
 from p2pnode.merging.deltaset.set import apply
 from tests.merging.deltaset.chains import entry, set_of
 

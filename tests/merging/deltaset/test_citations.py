@@ -57,7 +57,7 @@ class Member:
 
     def publish(self, seed: int, large: int = 1, honest: bool = True) -> Entry | None:
         chain, rules = Chain(AUTHORS[self.number].peer_id, 0), self.deltas.rules
-        cited, credit, limits = self.deltas.log.cite(chain, self.known or self.deltas.heads)
+        cited, credit, limits = self.deltas.log.judge.cite(chain, self.known or self.deltas.heads)
         if credit < 0 and honest:
             return None
         rng = np.random.default_rng(seed)

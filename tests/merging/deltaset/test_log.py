@@ -9,9 +9,10 @@ import pytest
 
 from p2pnode.compression.codec import encode_delta
 from p2pnode.merging.deltaset import log as log_module
+from p2pnode.merging.deltaset.chains import Waiting, droppable
 from p2pnode.merging.deltaset.entry import Entry, ForkProof, entry_id, prove, read_proof
 from p2pnode.merging.deltaset.heads import Span
-from p2pnode.merging.deltaset.log import EntrySet, Waiting, droppable
+from p2pnode.merging.deltaset.log import EntrySet
 from tests.merging.deltaset.chains import AUTHORS, RULES, alike, chain, deliver, delta, entry, name, set_of
 
 CHAIN = chain(0, 6)

@@ -14,9 +14,9 @@ from p2pnode.compression.codec import decode_delta, encode_delta
 from p2pnode.compression.delta import SparseDelta
 from p2pnode.compression.weights import Floats, to_units
 from p2pnode.merging.deltaset.bridges import Question
+from p2pnode.merging.deltaset.chains import KEPT
 from p2pnode.merging.deltaset.entry import BRIDGE, decode_entry, encode_entry
 from p2pnode.merging.deltaset.exchange import EntryBatch, encode_deltas
-from p2pnode.merging.deltaset.log import KEPT
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.policy import PolicySetup, RoundFacts
 from p2pnode.wire.ids import Identity, PeerId

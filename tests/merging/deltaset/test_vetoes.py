@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from p2pnode.compression.weights import from_units
+from p2pnode.merging.deltaset.chains import KEPT
 from p2pnode.merging.deltaset.entry import Entry
-from p2pnode.merging.deltaset.log import KEPT
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.deltaset.set import DeltaSet
 from p2pnode.merging.deltaset.state import set_arrays, set_from
@@ -84,6 +84,24 @@ def test_a_veto_takes_out_what_every_node_still_keeps() -> None:
     deltas.add_veto(veto(0, 3, deltas))
     assert deltas.heads == {name(3): 100 - REACH}
     assert REACH < KEPT
+
+
+def test_a_veto_also_takes_out_what_waits_for_an_authors_first_entry() -> None:
+    first, second, third = chain(3, 3)
+    deltas = filled([*chain(0, 1), second, third], MODERATED)
+    deltas.add_veto(veto(0, 3, filled([first, second, third])))
+    deltas.add(first)
+    assert deltas.heads[name(3)] == 1
+
+
+def test_an_excluded_author_whose_first_entry_comes_later_counts_among_those_who_vote() -> None:
+    deltas = filled(chain(0, 1))
+    for author in (1, 2, 3):  # as long as node 0 is the only author, its veto is all that is needed
+        deltas.add_veto(veto(0, author, filled(everybody())))
+    assert deltas.log.excluded == set(PEERS[1:])
+    for entry in everybody():
+        deltas.add(entry)
+    assert not deltas.log.excluded
 
 
 @settings(max_examples=30)
