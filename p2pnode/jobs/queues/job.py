@@ -24,9 +24,10 @@ from ...wire.messages import JobAnnouncement
 from ...wire.status import JobStatus
 from ...wire.types import Seconds
 from ..contract import Job, JobContext, JobPace
+from ..leases.messages import OfferLease
 from ..train.export import ExportSource, write_model
 from .changes import QueuesChange, read_order, signed
-from .messages import GetQueue, OfferLease, Push, Sync
+from .messages import GetQueue, Push, Sync
 from .model import QueueModel
 from .owning import Owner
 from .plan import PlannedModel, QueuesPlan
@@ -79,9 +80,12 @@ class QueuesJob(Job):
 
     async def run(self) -> str:
         owner, producer = self.owner, self.producer
-        loops = (producer.train, producer.push, owner.apply, owner.keep_leases, owner.look_after)
+        loops = (
+            producer.train, producer.push, owner.apply, owner.keep_leases, owner.look_after,
+            self._syncer.ask_owners, self._syncer.ask_around, self._save_now_and_then,
+        )  # fmt: skip
         async with asyncio.TaskGroup() as group:
-            running = [group.create_task(loop()) for loop in (*loops, self._syncer.run, self._save_now_and_then)]
+            running = [group.create_task(loop()) for loop in loops]
             reason = await self._goal()
             for task in running:
                 task.cancel()
@@ -117,7 +121,7 @@ class QueuesJob(Job):
             await self.follow(change)
         found = self.state.files.load(self.models.values(), self.state.now)
         if found:
-            self.state.expect_others()
+            self.state.company.expect_others()
         return found
 
     async def _save_now_and_then(self) -> None:

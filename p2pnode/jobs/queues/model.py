@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ...compression.codec import decode_delta, encode_delta
 from ...compression.delta import SparseDelta
-from ...compression.residual import make_delta, record
+from ...compression.residual import make_delta, record, within
 from ...compression.weights import MAX_UNITS, Floats, Units, from_units, norm_squared, to_units
 from ...merging.deltaset.pace import pace_for
 from ...merging.readout import share_of_latest
@@ -31,16 +31,17 @@ from .priority import Plateau, QueueFacts
 
 BITS = 2  # of a value in an item
 LEAST = 256  # weights in an item
-DENSITY = 0.18  # of the items of all other producers of a model together
+DENSITY = 0.15  # of the items of all other producers of a model together
 BETA = 0.95  # of the residual that is kept at each item
 KEEP = 3.0  # times the lease that an applied item is kept, at least
 STALE: Seconds = 60.0  # what an owner said longer ago does not count
 MAX_NORM = 0.5  # of an item, relative to the norm of the weights
+OWN_NORM = 0.8  # of that: what this node sends at most, because the owner's weights may be others by then
 SLOWEST = 1 / 64  # of the learning rate, after local steps have diverged again and again
 
 
 @dataclass(frozen=True)
-class Shared:
+class SharedWeights:
     """A model's shared weights at some moment: what the heavy methods get, while the log goes on."""
 
     weights: Floats
@@ -96,9 +97,9 @@ class QueueModel:
         """The number of this node's latest applied item."""
         return self.log.applied.get(self._me.peer_id, 0)
 
-    def shared(self) -> Shared:
+    def shared(self) -> SharedWeights:
         """The shared weights now."""
-        return Shared(from_units(self.log.weights), self.log.items, self.log.producers())
+        return SharedWeights(from_units(self.log.weights), self.log.items, self.log.producers())
 
     def settle(self, members: Collection[str], now: Seconds) -> None:
         """The log or what members have of it has changed: forget the items that nothing can take back."""
@@ -123,7 +124,7 @@ class QueueModel:
         """The factor on the learning rate: the mean of several producers has less noise, so steps may be larger."""
         return self._caution * (self._settings.rate or pace_for(0.0, producers).rate)
 
-    def train(self, begun: Shared) -> tuple[TrainResult, bytes]:
+    def train(self, begun: SharedWeights) -> tuple[TrainResult, bytes]:
         """Heavy. Local steps from the shared weights, and the delta made of them as bytes; Diverged when they do."""
         self.move_readout(begun)
         try:
@@ -137,7 +138,7 @@ class QueueModel:
         count = min(size, max(LEAST, round(density * size)))
         while True:
             delta, after = make_delta(residual, count, BITS, 1.0)
-            payload = encode_delta(delta)
+            payload = encode_delta(within(delta, int(OWN_NORM * _largest_norm(to_units(begun.weights)))))
             if len(payload) <= MAX_PAYLOAD:
                 self._residual = after
                 return result, payload
@@ -145,7 +146,7 @@ class QueueModel:
 
     # ---- evaluating ----
 
-    def move_readout(self, now: Shared) -> Floats:
+    def move_readout(self, now: SharedWeights) -> Floats:
         """Heavy. The read-out, moved on to the shared weights: their mean over the last eighth of all items.
 
         It has less noise than they have. An item of every producer counts as a round does in a delta set.
@@ -157,7 +158,7 @@ class QueueModel:
         self._readout_items = now.items
         return self._readout
 
-    def evaluate(self, now: Shared) -> Evaluation:
+    def evaluate(self, now: SharedWeights) -> Evaluation:
         """Heavy. How good the read-out is on the task's test data."""
         return self.trainer.evaluate(self.move_readout(now))
 
@@ -251,8 +252,12 @@ def _bounded(item: Item, weights: Units) -> SparseDelta | None:
         delta = decode_delta(item.payload, len(weights), len(weights))
     except ValueError:
         return None
-    bound = max(1, int(MAX_NORM * isqrt(max(1, norm_squared(weights)))))
-    return delta if isqrt(norm_squared(delta.values)) <= bound else None
+    return delta if isqrt(norm_squared(delta.values)) <= _largest_norm(weights) else None
+
+
+def _largest_norm(weights: Units) -> int:
+    """The largest norm of an item that an owner with these weights takes."""
+    return max(2, int(MAX_NORM * isqrt(max(1, norm_squared(weights)))))
 
 
 def _on_grid(total: NDArray[np.float64], weights: Units) -> SparseDelta:
