@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -21,6 +22,7 @@ from p2pnode.jobs.queues.job import QueuesJob
 from p2pnode.jobs.queues.messages import Push, Pushed
 from p2pnode.jobs.queues.model import QueueModel
 from p2pnode.jobs.queues.owning import Owner
+from p2pnode.jobs.queues.priority import PriorityWeights
 from p2pnode.jobs.queues.producing import Producer
 from p2pnode.jobs.queues.waiting import SLICE
 from p2pnode.jobs.train.binding import follow_plan
@@ -294,6 +296,22 @@ def test_queues_move_to_nodes_that_can_spare_more_and_stay_there(monkeypatch: py
             assert lease.term == len(path) // 2, "and nobody had to take it over"
 
 
+def scores_count_when_items_are_claimed(jobs: Sequence[QueuesJob]) -> None:
+    """Of the same waiting items, other weights of the score make the owner take others first."""
+    owner = next(job for job in jobs if all(job.state.works(job.models[name]) for name in MODELS))
+    before = owner.state.change
+    for name, count in (("small", 2), ("wide", 1)):
+        for seq in range(count):
+            assert owner.models[name].inbox.put("somebody", Item(seq + 1, 0, 8, 64, 0.5, b""), 0) == "taken"
+    for weights, first in ((PriorityWeights(0, 1, 0, 0), "wide"), (PriorityWeights(0, 0, 1, 0), "small")):
+        owner.state.change = msgspec.structs.replace(before, paused=(), weights=weights)
+        owner.owner._picks = 0  # the eighth goes to who waited longest
+        assert known(owner.owner.choose()).name == first
+    owner.state.change = before
+    for name in MODELS:
+        owner.models[name].inbox.clear()
+
+
 def test_workers_wait_a_time_slice_where_no_queue_has_items(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[str] = []
     choose_owned, choose_trained = Owner.choose, Producer.choose
@@ -315,6 +333,7 @@ def test_workers_wait_a_time_slice_where_no_queue_has_items(monkeypatch: pytest.
         for who in ("owner", "producer"):
             assert 0.9 <= looks.count(who) / (len(jobs) * 20.0 / SLICE) <= 1.1, f"the {who} looks once in a slice"
         assert [job.models[name].log.items for job in jobs for name in MODELS] == before
+        scores_count_when_items_are_claimed(jobs)
         await jobs[0].execute(ControlRequest("queues", words=("resume", *MODELS)))
 
     monkeypatch.setattr(Owner, "choose", owned)

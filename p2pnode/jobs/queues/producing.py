@@ -87,8 +87,7 @@ class Producer:
         """The model that this node trains next: each gets turns of some seconds, in proportion to its need."""
         state = self._state
         wanted = {model.name: model for model in state.models.values() if self._wants_items(model)}
-        if state.settings.priority:
-            wanted = {name: model for name, model in wanted.items() if not state.good_enough(model)} or wanted
+        wanted = {name: model for name, model in wanted.items() if not state.good_enough(model)} or wanted
         if not wanted:
             return None
         if self._chosen not in wanted or state.now >= self._turn_ends:

@@ -71,9 +71,7 @@ def test_the_running_mean_follows_weights_and_has_less_noise() -> None:
         found = model.move_readout(SharedWeights(noisy, items, 2))
     assert float(np.abs(found - goal).mean()) < 0.3 * float(np.abs(noisy - goal).mean())
     again = model.move_readout(SharedWeights(noisy, 2000, 2)).copy()
-    assert (again == model.move_readout(SharedWeights(noisy, 1990, 2))).all(), (
-        "what was taken back changes nothing"
-    )
+    assert (again == model.move_readout(SharedWeights(noisy, 1990, 2))).all(), "what was taken back changes nothing"
 
 
 def test_a_target_is_reached_by_what_the_owner_says_and_travels_in_the_plan() -> None:
