@@ -180,7 +180,7 @@ def against_the_mean(factor: float, alone: bool = False) -> Forge:
 
 
 def a_little_is_enough(member: Member, draft: Draft) -> list[Draft]:
-    """As far from the others' mean as some honest author might be, in every coordinate."""
+    """Publishes values as far from the others' mean as some honest author might be, in every coordinate."""
     others = member.dense()
     if len(others) < 2:
         return [draft]

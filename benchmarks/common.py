@@ -63,17 +63,17 @@ def need_fashion_mnist() -> None:
 
 
 def words(text: str) -> list[str]:
-    """For argparse: words with commas between."""
+    """Read words with commas between, for argparse."""
     return [word for word in text.split(",") if word]
 
 
 def numbers(text: str) -> list[int]:
-    """For argparse: whole numbers with commas between."""
+    """Read whole numbers with commas between, for argparse."""
     return [int(word) for word in words(text)]
 
 
 def read_sizes(text: str) -> tuple[int, ...]:
-    """For argparse: sizes of swarms, whole numbers above zero with commas between."""
+    """Read sizes of swarms, whole numbers above zero with commas between, for argparse."""
     parts = text.split(",")
     if not all(part.isdecimal() and int(part) > 0 for part in parts):
         raise argparse.ArgumentTypeError(f"{text!r} are not sizes of swarms; for example 100,1000")

@@ -164,7 +164,7 @@ class Swarm:
         return int(statistics.median(node.rounds for node in self.nodes))
 
     def restart_seconds(self, rng: random.Random) -> list[float]:
-        """From a SIGKILL to the first local step of the next process, with nothing else going on."""
+        """Seconds from a SIGKILL to the first local step of the next process, with nothing else going on."""
         found = []
         for _ in range(TIMED_RESTARTS):
             victim = rng.choice(self.nodes)

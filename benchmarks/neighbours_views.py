@@ -65,7 +65,7 @@ def moved(kind: str, share_gone: float = 0.05, views: int = 10) -> float:
 
 
 def share_moved(before: Communities, after: Communities) -> float:
-    """Of the peers in both views, those that are no longer with most of their community."""
+    """The share of the peers in both views that are no longer with most of their community."""
     both, stayed = before.of.keys() & after.of.keys(), 0
     for first in before.firsts:
         now = [after.of[peer] for peer in before.members(first) if peer in both]

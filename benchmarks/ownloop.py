@@ -1,4 +1,4 @@
-"""What taking part costs a training loop of one's own, and how fast loops learn together, beside hivemind.Optimizer.
+"""What taking part costs a user's training loop, and how fast loops learn together compared with hivemind.Optimizer.
 
     python -m benchmarks.ownloop [--quick] [--json] [--limit SECONDS] [--only cost|swarm] [--torchft-python FILE]
 
@@ -6,7 +6,7 @@ Cost, with one partner on this machine: `hook_p99_ms` of the optimizer's hook at
 `copy_vs_memcpy`, the speed of copying the weights out, fresh memory included, against copying into memory that is there
 (`copy_vs_fresh_memcpy`: into fresh memory too); `bytes_per_parameter` that stay besides the user's, with the policy
 deltaset, and `peak_bytes_per_parameter` at the worst moment of a round; `join_returns_s`; `overhead_share`, how much
-slower the loop is than the same loop without hooks, in turns in one process while a partner trains beside it; and
+slower the loop is than the same loop without hooks, in turns in one process while a partner trains too; and
 `node_cpu_share`, the processor time of the node's threads and its daemon for each second: what the loop can lose to
 them where all share one processor. Other programs change it little.
 Swarm: the loop of benchmarks/ownloop_peer.py on Fashion-MNIST with `p2pnode.join` and with hivemind.Optimizer, behind

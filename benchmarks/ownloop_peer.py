@@ -133,14 +133,14 @@ class Look:
         now = time.monotonic()
         if now < self._next:
             return
-        told: dict[str, Any] = {"accuracy": self.accuracy(model), "steps": self.steps}
+        report: dict[str, Any] = {"accuracy": self.accuracy(model), "steps": self.steps}
         if self.swarm is not None:
             status = self.swarm.status()
             job = None if status is None else status.jobs.get("main")
             shared = None if job is None else job.state.training.accuracy
-            told |= {"accuracy": shared or 0.0, "invite": self.swarm.invite}
+            report |= {"accuracy": shared or 0.0, "invite": self.swarm.invite}
         unfinished = self._status.with_suffix(".part")
-        unfinished.write_text(json.dumps(told))
+        unfinished.write_text(json.dumps(report))
         unfinished.replace(self._status)
         self._next = time.monotonic() + EVALUATE_EVERY
 

@@ -48,7 +48,7 @@ class Rule:
 
 
 def first_fingerprints(model_host: ModelHost, parts: list[np.ndarray], genesis: Floats, seed: int) -> list[Row]:
-    """Of models that each peer trained alone for a moment."""
+    """Fingerprints of models that each peer trained alone for a moment."""
     taken, taker = [], Fingerprinter(model_host, seed)
     for number, part in enumerate(parts):
         trainer = Trainer(model_host, part, seed=seed * 1000 + number)
@@ -106,7 +106,7 @@ class Choosing:
 
     @property
     def progress(self) -> float:
-        """Of the annealing, by now."""
+        """How far the annealing is by now."""
         age = self._swarm.now / self._swarm.plan.mean_steps
         return progress_of(self._rule.quicker * age, self._rule.aim)
 
@@ -140,7 +140,7 @@ class Choosing:
         return Partners([self._peers[choice.peer] for choice in chosen if not (choice.bridge and circles)], bridges)
 
     def _by_similarity(self, peer: Peer, me: PeerId) -> Partners:
-        """In a circle everybody gets everything, so only bridges differ; they are as many as by community."""
+        """Choose bridges by similarity, as many as by community: inside a circle everybody gets everything anyway."""
         count, mates = self._swarm.plan.partners, self._swarm.mates(peer)
         if peer.policy.can.circles is None:
             return Partners([self._preferred(peer, me, mates) for _ in range(count)])
@@ -158,7 +158,7 @@ class Choosing:
         return max(among, key=lambda other: sign * alike[PeerId(other.identity.peer_id)])
 
     def communities(self) -> Communities:
-        """As everybody sees them: the tree is grown anew now and then."""
+        """The communities as everybody sees them: the tree is grown anew now and then."""
         grown, _ = self._tree
         if self._swarm.now - grown >= FINGERPRINT_EVERY * self._swarm.plan.mean_steps:
             self._tree = self._swarm.now, grow(self.rows)

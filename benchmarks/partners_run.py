@@ -79,7 +79,7 @@ class Judge:
         }
 
     def own_x(self, swarm: VirtualPeers) -> float:
-        """On test data like the node's own, of the weights right after training."""
+        """Accuracy on test data like the node's own, of the weights right after training."""
         return round(self._of_all(swarm, [peer.trained for peer in swarm.peers])[1].mean(), 2)
 
     def _of_all(self, swarm: VirtualPeers, weights: list[Floats]) -> np.ndarray:

@@ -38,7 +38,7 @@ class Models:
                 tensor.copy_(torch.from_numpy(np.ascontiguousarray(part)).view_as(tensor))
 
     def outputs(self, x: Tensor) -> Tensor:
-        """Of all peers, each for its own layer of x."""
+        """The outputs of all peers, each for its own layer of x."""
         first, first_bias, second, second_bias = self._tensors
         return torch.bmm(torch.relu(torch.bmm(x, first) + first_bias), second) + second_bias
 
@@ -52,7 +52,7 @@ class Models:
 
 
 def outputs_of(weights: NDArray[np.float32], x: Tensor) -> Tensor:
-    """Of one peer's weights."""
+    """The outputs of one peer's weights."""
     parts = [torch.from_numpy(part).view(shape) for part, shape in zip(np.split(weights, EDGES), SHAPES, strict=True)]
     first, first_bias, second, second_bias = parts
     return torch.relu(x @ first + first_bias) @ second + second_bias

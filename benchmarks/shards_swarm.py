@@ -217,7 +217,7 @@ class Swarm:
         self.sent.append(sent)
 
     def _hear(self, peer: int, number: int) -> None:
-        """Of the stays that ended since this peer shipped last."""
+        """Learn of the stays that ended since this peer shipped last."""
         for sent in self.sent:
             if sent.giver == peer and number - sent.round == STAY:
                 visit = self._history(sent.to, sent.shard, number).get(str(sent.to))

@@ -82,7 +82,7 @@ class SwarmChecks:
     # ---- going on ----
 
     def begin_calm(self) -> None:
-        """From now on nothing goes wrong, and all have to train again."""
+        """Begin the calm: nothing goes wrong any more, and all have to train again."""
         self._rounds = {index: job.train_progress.rounds for index, job in self._jobs()}
 
     def idle(self, least: int) -> list[str]:

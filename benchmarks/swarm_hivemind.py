@@ -30,7 +30,9 @@ from p2pnode.training.evaluation import FEW, SHARE, next_count
 from p2pnode.training.host import ModelHost, build_model
 
 SEED = 7  # of the first weights, the same for all
-TELL_EVERY = 0.25  # seconds: each step() of hivemind goes into the DHT, 0.4 MB/s for small models if called every time
+REPORT_EVERY = (
+    0.25  # seconds: each step() of hivemind goes into the DHT, 0.4 MB/s for small models if called every time
+)
 
 
 def torch_optimizer(task: Task, parameters: Any) -> torch.optim.Optimizer:
@@ -71,17 +73,17 @@ def main(words: dict[str, Any]) -> None:
     batches = Batches(rows, task.batch_size, words["part"])
     averaged = optimizer(task, model, words)
     inner = averaged.state_averager.optimizer  # torch's own, over the model's parameters
-    evaluate_at, told_at, busy, steps, untold, count = 0.0, 0.0, 0.0, 0, 0, FEW
+    evaluate_at, reported_at, busy, steps, unreported, count = 0.0, 0.0, 0.0, 0, 0, FEW
     while True:
         begun = time.perf_counter()
         model.train()
         task.loss(model, model_host.batch(batches.next())).backward()  # type: ignore[no-untyped-call]
-        untold += task.batch_size
-        if time.monotonic() - told_at >= TELL_EVERY:
+        unreported += task.batch_size
+        if time.monotonic() - reported_at >= REPORT_EVERY:
             busy += time.perf_counter() - begun
-            averaged.step(batch_size=untold)
+            averaged.step(batch_size=unreported)
             averaged.zero_grad()
-            told_at, untold = time.monotonic(), 0
+            reported_at, unreported = time.monotonic(), 0
         else:
             inner.step()
             inner.zero_grad()

@@ -75,7 +75,7 @@ class Links:
         return ["ip", "netns", "exec", self.name(place), *command]
 
     def bytes_sent(self, places: list[int]) -> int:
-        """By the interfaces' own counters, headers and acknowledgements included."""
+        """Bytes sent by the interfaces' own counters, headers and acknowledgements included."""
         total = 0
         for place in places:
             links = json.loads(run("ip", "-n", self.name(place), "-j", "-s", "link", "show", "dev", DEVICE))

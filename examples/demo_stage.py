@@ -68,7 +68,7 @@ class DemoNode:
         return cls(name, part, root / name, command, _spawned(command, root / f"{name}.log"))
 
     def kill(self) -> None:
-        """As if the power went: no goodbye, nothing saved."""
+        """Kill a node as if the power went: no goodbye, nothing saved."""
         if self.status is not None:
             self.received_before += self.status.traffic.received_bytes
         self.process.send_signal(signal.SIGKILL)

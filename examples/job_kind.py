@@ -84,7 +84,7 @@ class Mean(Job):
         calls = sum(self._met.values())
         mean = Figure("mean", self._value, "mean so far", help="What this node holds for the mean of all numbers.")
         made = Figure("calls", calls, "calls made", help="Times it averaged with another node.", total=True)
-        table = JobTable("whom it called", (("peer", "peer"), ("times", "")), tuple(self._met.items()))
+        table = JobTable("peers it called", (("peer", "peer"), ("times", "")), tuple(self._met.items()))
         return JobStatus(state=JobState(figures=(mean, made)), steps=calls, tables=(table,))
 
 

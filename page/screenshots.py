@@ -2,7 +2,7 @@
 
     python -m page.screenshots [--to DIR] [--of real|replay]
 
-`real` starts five nodes on this machine that train a model, with data that travel and a job of another kind beside it.
+`real` starts five nodes on this machine that train a model, with data that travel and a job of another kind.
 `replay` serves a recorded simulation as one of its nodes would. Both need Chromium and the extra `dev`.
 """
 
@@ -226,9 +226,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Take pictures of every tab of the page.")
     parser.add_argument("--to", type=Path, default=ROOT / "build" / "screenshots", metavar="DIR")
     parser.add_argument("--of", choices=sorted(SOURCES), action="append", help="all of them unless said")
-    told = parser.parse_args()
-    told.to.mkdir(parents=True, exist_ok=True)
-    for name in told.of or SOURCES:
+    given = parser.parse_args()
+    given.to.mkdir(parents=True, exist_ok=True)
+    for name in given.of or SOURCES:
         with SOURCES[name]() as link:
-            take_all(link, name, told.to)
-        print(f"{name}: see {told.to}")
+            take_all(link, name, given.to)
+        print(f"{name}: see {given.to}")

@@ -1,4 +1,4 @@
-"""For all tests: one thread for torch, a random order on request, and a loud summary of what did not run."""
+"""For all tests: one thread for torch, random order or more examples on request, a summary of what did not run."""
 
 from __future__ import annotations
 
@@ -25,14 +25,24 @@ hypothesis.settings.load_profile("p2pnode")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shuffle", type=int, metavar="SEED", help="run the tests in a random order drawn from SEED")
+    parser.addoption("--examples", type=int, metavar="TIMES", help="try so many times more examples of each law")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With --shuffle: files in random order, and in each file its tests, so that fixtures of files are made once."""
-    seed = config.getoption("--shuffle")
-    if seed is None:
-        return
-    rng = random.Random(seed)
+    """With --examples: only laws, with more examples. With --shuffle: the tests in random order."""
+    times, seed = config.getoption("--examples"), config.getoption("--shuffle")
+    if times is not None:
+        items[:] = [item for item in items if hypothesis.is_hypothesis_test(getattr(item, "obj", None))]
+        for function in {getattr(item.obj, "__func__", item.obj) for item in items}:  # type: ignore[attr-defined]
+            usual: hypothesis.settings = vars(function)["_hypothesis_internal_use_settings"]
+            more = hypothesis.settings(usual, max_examples=times * usual.max_examples)
+            vars(function)["_hypothesis_internal_use_settings"] = more
+    if seed is not None:
+        shuffle(items, random.Random(seed))
+
+
+def shuffle(items: list[pytest.Item], rng: random.Random) -> None:
+    """Files in random order, and in each file its tests, so that fixtures of files are made once."""
     files = [list(tests) for _, tests in groupby(items, key=lambda item: item.path)]
     rng.shuffle(files)
     for tests in files:

@@ -77,7 +77,7 @@ def record(name: str, code: int = 0, **output: object) -> dict[str, object]:
     return {**ran, "machine": "a machine", "code": code, "command": command, "output": output, "error": "no disk"}
 
 
-def test_a_report_prefers_full_runs_and_puts_figures_beside_baselines():
+def test_a_report_prefers_full_runs_and_compares_figures_with_baselines():
     text = report(
         {"network": record("network", call_p50_ms=9.0), "codec": record("codec", bits_per_entry=11.25)},
         {"network": record("network", call_p50_ms=0.9, raw_call_p50_ms=0.75), "codec": record("codec", code=1)},

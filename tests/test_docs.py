@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from importlib.util import find_spec
 from pathlib import Path
@@ -65,6 +66,18 @@ def test_every_document_that_code_names_exists() -> None:
     named = {(name_of(path), found) for path in files for found in re.findall(r"docs/\w+\.md", path.read_text())}
     missing = sorted((path, found) for path, found in named if not (ROOT / found).exists())
     assert not missing, f"these files name documents that do not exist: {missing}"
+
+
+def test_every_file_that_a_docstring_names_exists() -> None:
+    """By its path from the file's own folder, one in it, the one above, the package or the project."""
+    missing = []
+    for path in sorted((ROOT / "p2pnode").rglob("*.py")):
+        said = ast.get_docstring(ast.parse(path.read_text())) or ""
+        places = [path.parent, *path.parent.glob("*/"), path.parent.parent, ROOT / "p2pnode", ROOT]
+        for name in set(re.findall(r"[\w./]*\w\.py\b", said)):
+            if not any((place / name).exists() for place in places):
+                missing.append(f"{name_of(path)}: {name}")
+    assert not missing, f"these files name others that do not exist: {missing}"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)

@@ -1,10 +1,11 @@
 """The command line: what people type after `python -m p2pnode`.
 
 Here are the commands themselves; each imports what it needs when it runs, so that `--help` is quick. `flags.py` makes
-flags from config/settings.py and `load.py` reads flags, environment and TOML into `Options`. `start.py` runs a node and
-`ending.py` ends it; `reports.py` prints what a node knows; `commands.py` tells a running node what to do; `doctor.py`
-checks the machine, `check.py` a task; `sim.py` simulates a swarm; `meeting_point.py` is `bootstrap`;
-`lan.py` finds runs in the local network; `placement.py` says what a pipeline would do.
+flags from config/settings.py, node/load.py reads flags, environment and TOML into `Options`, `invite_argument.py` the
+code of an invite. `start.py` runs a node and `ending.py` ends it; `reports.py` prints what a node knows; `commands.py`
+tells a running node what to do; `doctor.py` checks the machine, `check.py` a task; `sim.py` simulates a swarm;
+`meeting_point.py` is `bootstrap`; `lan.py` finds runs in the local network; `placement.py` says what a pipeline would
+do.
 """
 
 from __future__ import annotations

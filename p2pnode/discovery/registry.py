@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from ..network.base import Network
 from ..runtime.events import Events
@@ -103,6 +103,17 @@ class PeerRegistry:
 def arrival_reporter(events: Events) -> Callable[[Peer], None]:
     """Return what the table calls when a peer is met: it reports the arrival to people."""
     return lambda peer: events.say("peer joined", f"{_called(peer.announcement, peer.id)} is here")
+
+
+def ignored_reporter(events: Events) -> Callable[[str, Mapping[str, int]], None]:
+    """Return what the reputation calls when a peer gets ignored: it reports the reasons to people."""
+
+    def report(peer: str, reasons: Mapping[str, int]) -> None:
+        most = sorted(reasons, key=lambda reason: -reasons[reason])[:3]
+        text = ", ".join(f"{reasons[reason]} times '{reason}'" for reason in most)
+        events.say("peer ignored", f"requests of {short(peer)} are refused for a minute or more: {text}", warning=True)
+
+    return report
 
 
 def _called(announcement: Announcement, peer: PeerId) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..wire.bounded import put_bounded
@@ -29,16 +29,22 @@ class _Behaviour:
 class Reputation:
     """Counts each peer's faults and calls. `now` is monotonic time."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_ignored: Callable[[str, Mapping[str, int]], None] = lambda peer, reasons: None) -> None:
+        """`on_ignored` is called when a peer gets ignored, with what it did wrong and how often."""
+        self._on_ignored = on_ignored
         self._peers: dict[str, _Behaviour] = {}
 
     def fault(self, peer: str, reason: str, now: float) -> None:
+        """Count a violation of the protocol."""
         behaviour = self._at(peer, now)
+        before = behaviour.faults
         behaviour.faults += 1
         behaviour.total_faults += 1
         kind = reason[:40]
         if kind in behaviour.reasons or len(behaviour.reasons) < MAX_REASONS:
             behaviour.reasons[kind] = behaviour.reasons.get(kind, 0) + 1
+        if before < FAULTS_TO_IGNORE <= behaviour.faults:
+            self._on_ignored(peer, behaviour.reasons)
 
     def ignored(self, peer: str, now: float) -> bool:
         """Whether the peer has too many recent faults: then its requests are refused for now."""
@@ -59,10 +65,6 @@ class Reputation:
 
     def faults_of(self, peer: str) -> int:
         return self._peers[peer].total_faults if peer in self._peers else 0
-
-    def reasons_of(self, peer: str) -> dict[str, int]:
-        """Return what the peer did wrong, and how often."""
-        return dict(self._peers[peer].reasons) if peer in self._peers else {}
 
     def _at(self, peer: str, now: float) -> _Behaviour:
         behaviour = self._peers.get(peer)

@@ -13,7 +13,7 @@ from ..wire.ids import Identity, PeerId
 from ..wire.status import NO_LIMITS, LimitOptions
 from ..wire.types import Seconds
 from .records import Records
-from .registry import PeerRegistry, arrival_reporter
+from .registry import PeerRegistry, arrival_reporter, ignored_reporter
 from .reputation import Reputation
 from .swarm_time import SwarmClock
 from .table import PeerTable
@@ -62,7 +62,7 @@ def make_services(identity: Identity, seams: Seams, network: Network, limits: Li
     events = Events(seams.clock)
     clock = SwarmClock(seams.clock, lambda offset: events.say("clock", _clock_warning(offset), warning=True))
     table = PeerTable(identity.peer_id, on_arrival=arrival_reporter(events))
-    reputation = Reputation()
+    reputation = Reputation(ignored_reporter(events))
     calls = Calls(network, seams.clock, PeerObserver(table, reputation, seams.clock))
     records = Records(network, identity, clock.now)
 

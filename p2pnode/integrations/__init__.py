@@ -1,7 +1,8 @@
 """How existing training code takes part in a run: a loop of one's own, Hugging Face's Trainer, Lightning.
 
 Start with join.py (`p2pnode.join`). thread.py runs the node next to the loop, ranks.py keeps the processes of one
-torchrun together, hugging_face.py and lightning.py are callbacks. Those two import their library only when used.
+torchrun together, schedule.py lets schedules follow the run's steps, hugging_face.py and lightning.py are callbacks.
+Those two import their library only when used.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ def _start(given: Mapping[str, Any], source: LoopSource) -> NodeThread:
     try:
         check_against_saved(options, data_dir)
         _check_saved_plan(options, data_dir, source)
-        return NodeThread(options, data_dir, wanted.data_dir, sys.stdout)
+        return NodeThread(options, data_dir, wanted.data_dir, sys.stdout, on_end=source.node_ended)
     except BaseException:
         data_dir.close()
         raise
@@ -258,7 +258,6 @@ class HookedLoop:
         self.weights = ModelWeights(self.model, self.optimizers, tensors)
         self.handover = Handover(self.weights)
         self.ranks = ranks
-        self.problem: Callable[[], BaseException | None] = lambda: None
         self._counts = [0] * len(self.optimizers)
         self._owner = os.getpid()
         self._warned = False
@@ -268,14 +267,15 @@ class HookedLoop:
 
     def _source(self, model: nn.Module, tensors: Mapping[str, Tensor], extras: LoopExtras) -> LoopSource:
         from ..jobs.loop.pretrained import ModelFiles
-        from ..jobs.loop.replica import Probe, RecentInputs, Replica, has_statistics
+        from ..jobs.loop.replica import Probe, RecentInputs, Replica
         from ..jobs.loop.shared_data import SharedData
         from ..jobs.loop.source import LoopSource
         from ..jobs.loop.weights import describe_tensors
+        from ..training.input_statistics import norms_of
 
         share = None if extras.share is None else SharedData(extras.share)
         probe = None if extras.probe is None else Probe(extras.probe)
-        self.inputs = RecentInputs(model) if has_statistics(self.model) else None
+        self.inputs = RecentInputs(model) if norms_of(self.model) else None
         needed = extras.evaluate is not None or probe is not None or self.inputs is not None
         replica = Replica(self.model, list(tensors), self.inputs) if needed and self.ranks.speaks else None
         files = ModelFiles(self.model, tensors, replica)
@@ -317,6 +317,16 @@ class HookedLoop:
             self.fail(problem)
         self.handover.stepped(total)
 
+    def problem(self) -> BaseException | None:
+        """What ended the node, in the words of Python's arguments; None while it runs, and after a farewell."""
+        found = self.source.problem
+        if found is None:
+            return None  # perhaps it left by itself: the user's goal was reached, or another terminal said so
+        if isinstance(found, P2pnodeError):
+            kind = UsageError if isinstance(found, UsageError) else LocalProblem
+            return kind(in_python(str(found)))
+        return LocalProblem(f"the node failed: {type(found).__name__}: {found}")
+
     def fail(self, problem: BaseException) -> None:
         """The node has ended: the loop ends too if it never had the run's weights, else it goes on alone."""
         if not self.source.arrived.is_set():
@@ -346,7 +356,6 @@ class JoinedRun:
         self._left = False
         self._owner = os.getpid()
         self._last: NodeStatus | None = None
-        hooked.problem = self._problem
         _at_exit(self)
 
     def __enter__(self) -> JoinedRun:
@@ -360,22 +369,11 @@ class JoinedRun:
     def __repr__(self) -> str:
         return f"<p2pnode.join of {self._source.task!r}: {self._source.handover.total} steps, {self.state}>"
 
-    def _problem(self) -> BaseException | None:
-        node = self._node
-        if node is None or self._left or not node.ended.is_set():
-            return None
-        if node.problem is None:
-            return None  # it left by itself: the user's goal was reached, or another terminal said so
-        if isinstance(node.problem, P2pnodeError):
-            kind = UsageError if isinstance(node.problem, UsageError) else LocalProblem
-            return kind(in_python(str(node.problem)))
-        return LocalProblem(f"the node failed: {type(node.problem).__name__}: {node.problem}")
-
     # ---- how it goes ----
 
     @property
     def state(self) -> str:
-        """In a word: starting, joined, left, or ended when the node left by itself."""
+        """One word: starting, joined, left, or ended when the node left by itself."""
         if self._left:
             return "left"
         if self._node is not None and self._node.ended.is_set():
@@ -426,10 +424,10 @@ class JoinedRun:
         if self._ranks.several:
             return self._ranks.wait(self._hooked, timeout)
         while not self._source.arrived.wait(0.05):
-            problem = self._problem()
+            ended = self._left or self._node is None or self._node.ended.is_set()
+            problem = None if self._left else self._hooked.problem()
             if problem is not None:
                 self._hooked.fail(problem)
-            ended = self._left or self._node is None or self._node.ended.is_set()
             if ended or (until is not None and time.monotonic() >= until):
                 return False
         self._source.handover.settle()

@@ -32,9 +32,18 @@ class NodeThread:
     """One node in a thread. `problem` is what ended it, if that was no farewell; `ended` is set when it is gone."""
 
     def __init__(
-        self, options: Options, data_dir: DataDir, wanted: Path, stream: TextIO, joining: str = BY_LOOP
+        self,
+        options: Options,
+        data_dir: DataDir,
+        wanted: Path,
+        stream: TextIO,
+        joining: str = BY_LOOP,
+        on_end: Callable[[BaseException | None], None] = lambda problem: None,
     ) -> None:
-        """`joining`: how others take part, in words in which CODE is the invite's code."""
+        """`joining`: how others take part, in words in which CODE is the invite's code.
+
+        `on_end` is called in the thread with the problem that ended the node, or None after a farewell.
+        """
         self.problem: BaseException | None = None
         self.ended = threading.Event()
         self.invite = ""
@@ -43,6 +52,7 @@ class NodeThread:
         self._wanted = wanted
         self._stream = stream
         self._joining = joining
+        self._on_end = on_end
         self._node: Node | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._up = threading.Event()  # the node exists, or never will
@@ -64,6 +74,7 @@ class NodeThread:
         finally:
             self._node = self._loop = None
             self._data_dir.close()
+            self._on_end(self.problem)
             self.ended.set()
             self._up.set()
 

@@ -110,7 +110,7 @@ class TracesAuthors(Protocol):
         ...
 
     def vetoes(self) -> dict[str, VetoCount]:
-        """Light. The authors against whom there are vetoes, this node's and others'."""
+        """Light. The vetoes against authors, this node's and others'."""
         ...
 
 

@@ -10,7 +10,9 @@
 
 Everything is drawn from `seed`, so a failing simulation can be run again, and its faults shrunk (network.sim.shrink).
 Start reading with `scenario.py` (what is simulated, as a value), then `simulation.py` (runs it), `watching.py`
-(collects curves and pictures), `result.py` (what comes out) and `comparison.py` (several policies and seeds).
+(collects curves and pictures), `result.py` (what comes out; `report.py` and `figures.py` show it, `recording.py` keeps
+it) and `comparison.py` (several policies and seeds). `compute.py` lets training take virtual time; `disk.py` and
+`machine_faults.py` are disks and machines that fail.
 """
 
 from __future__ import annotations

@@ -225,17 +225,6 @@ class SimResult:
             "errors": {str(index): str(error) for index, error in sorted(self.errors.items())},
         }
 
-    def seen_by(self, index: int) -> frozenset[str]:
-        """The ids of the peers that this node counts as present at the end."""
-        status = self.statuses[index]
-        return frozenset(row.id for row in status.peers if row.present) if status is not None else frozenset()
-
-    def unseen_pairs(self) -> list[tuple[int, int]]:
-        """Pairs of running nodes (a, b) where a does not see b; none when everybody sees everybody."""
-        ids = [(index, status.id) for index, status in enumerate(self.statuses) if status is not None]
-        seen = {index: self.seen_by(index) for index, _ in ids}
-        return [(a, b) for a, _ in ids for b, id in ids if a != b and id not in seen[a]]
-
 
 IN_ONE_LINE: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("accuracy", "accuracy", "{:.1%}".format),

@@ -103,10 +103,6 @@ class SimTraining:
         """The circle a node is declared to be in; "" when nodes find their circles themselves."""
         return f"circle {index // self.circle}" if self.circle else ""
 
-    def with_options(self, **options: Any) -> SimTraining:
-        """The same with other training options."""
-        return replace(self, options=replace(self.options, **options))
-
     def speed_of(self, seed: int, index: int) -> float:
         """Local steps a second of a node."""
         low, high = self.speeds

@@ -147,7 +147,7 @@ def open_corpus(source: str, context: int, vocabulary: int, tokenizer: FileToken
             f"--data {source[:200]!r} has too little text: one file must have {2 * context + 1:,} {tokens}, two times "
             f"the context and one; add text, or choose a smaller context with --task-option context={context // 4}"
         )
-    _check(corpus, path)
+    _check(corpus)
     return corpus
 
 
@@ -156,7 +156,7 @@ def is_tokens(path: Path) -> bool:
     return path.suffix == ".bin" or (path / TRAIN_TOKENS).is_file()
 
 
-def _check(corpus: Corpus, path: Path) -> None:
+def _check(corpus: Corpus) -> None:
     """UsageError when windows spread over the data have tokens that the model does not know."""
     rows = np.linspace(0, len(corpus.train) - 1, min(len(corpus.train), CHECKED_WINDOWS)).astype(np.int64)
     try:

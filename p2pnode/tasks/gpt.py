@@ -24,7 +24,7 @@ from .features import token_counts
 from .generation import Generation, as_text, next_tokens
 from .optimizers import AdamW, Clipped, Optimizer, muon
 from .task import PROBE_INPUTS, Evaluation, Option, Samples, Task
-from .tokenizer import BYTES, ByteTokenizer, FileTokenizer, Tokenizer, tokenizer_beside
+from .tokenizer import BYTES, ByteTokenizer, FileTokenizer, Tokenizer, tokenizer_of
 
 TOKENS = "tokens"  # in place of a tokenizer's id: the data are tokens, and nobody says of what
 GPT2_VOCABULARY = 50_257
@@ -74,7 +74,7 @@ class Gpt(Task):
     evaluation_batch = 64
     bfloat16_on_cpu = True
     algorithm = "muon"  # or adamw, which sends a third of the bytes and learns less from a step (docs/log.md)
-    learning_rate = 0.003  # of AdamW, which learns the table and the vectors beside Muon too
+    learning_rate = 0.003  # of AdamW, which with Muon still learns the table and the vectors
     muon_rate = 0.02
     clip = 1.0  # norm of the gradient, at most
     warmup = 50  # steps
@@ -82,7 +82,7 @@ class Gpt(Task):
     source = ""
 
     def __init__(self, **options: Option) -> None:
-        """Also finds out what tokens the data have; UsageError when they are not the run's."""
+        """Take the options and find out what tokens the data have; UsageError when they are not the run's."""
         super().__init__(**options)
         self._cuts: FileTokenizer | None = None
         if self.algorithm not in ALGORITHMS:
@@ -92,22 +92,22 @@ class Gpt(Task):
             )
         path = Path(self.source).expanduser()
         if self.source and path.exists():
-            self._agree(tokenizer_beside(path), is_tokens(path))
+            self._agree(tokenizer_of(path), is_tokens(path))
 
-    def _agree(self, beside: FileTokenizer | None, tokens: bool) -> None:
+    def _agree(self, own: FileTokenizer | None, tokens: bool) -> None:
         """Take the tokenizer of the data, or compare it with the run's."""
-        self._cuts = beside
-        found = beside.id if beside is not None else TOKENS if tokens else BYTES
+        self._cuts = own
+        found = own.id if own is not None else TOKENS if tokens else BYTES
         if self.tokenizer and self.tokenizer != found:
             remedy = {
                 BYTES: "take tokenizer.json away from it",
-                TOKENS: "give a file of the same tokens, without a tokenizer.json beside it",
+                TOKENS: "give a file of the same tokens, without a tokenizer.json in the same folder",
             }
             theirs = f"the tokenizer {self.tokenizer[:16]}" if self.tokenizer not in remedy else self.tokenizer
             do = remedy.get(self.tokenizer, "put the run's tokenizer.json there")
             raise UsageError(f"task {self.name}: the run learns {theirs}, and --data has {found}; {do}")
         self.tokenizer = found
-        self.vocabulary = self.vocabulary or (beside.size if beside is not None else GPT2_VOCABULARY if tokens else 0)
+        self.vocabulary = self.vocabulary or (own.size if own is not None else GPT2_VOCABULARY if tokens else 0)
 
     @property
     def shape(self) -> DecoderShape:
@@ -222,7 +222,7 @@ class Gpt(Task):
         if self.tokenizer in ("", BYTES):
             return ByteTokenizer()
         raise UsageError(
-            f"task {self.name}: what the tokens mean is not known here; put the run's tokenizer.json beside the data"
+            f"task {self.name}: what the tokens mean is not known here; put the run's tokenizer.json next to the data"
         )
 
     def generate(self, model: nn.Module, prompt: str, how: Generation) -> Iterator[str]:

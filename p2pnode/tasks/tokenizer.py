@@ -102,7 +102,7 @@ def _vocabulary_size(parsed: Any) -> int:
     return 1 + max(int(number) for number in (*numbers, *added))
 
 
-def tokenizer_beside(source: Path) -> FileTokenizer | None:
+def tokenizer_of(source: Path) -> FileTokenizer | None:
     """The tokenizer in a folder of texts, or in the folder of a file; None where there is none."""
     path = (source if source.is_dir() else source.parent) / TOKENIZER_FILE
     try:

@@ -17,7 +17,6 @@ import psutil
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
 from torch.overrides import TorchFunctionMode
 
 from ..compression.weights import Floats, WeightLayout, layout_of, read_weights
@@ -29,6 +28,7 @@ from ..tasks.errors import task_errors
 from ..tasks.optimizers import fast_bfloat16
 from ..tasks.task import ContractBroken, Evaluation, Samples, Task, has_sample_losses, labels_of, length
 from ..wire.errors import LocalProblem, TaskProblem, UsageError
+from .input_statistics import norms_of
 from .stepper import FlatStepper, Stepper, TorchStepper
 
 ELEMENTWISE = ("SGD", "Adam", "AdamW")  # torch optimizers that treat every number by itself
@@ -66,7 +66,7 @@ class ModelHost:
         self._buffers = [name for name, _ in self.model.named_buffers() if name in kept]
         self.built_buffers = {name: buffer.detach().clone() for name, buffer in self.buffers.items()}
         self.per_sample = has_sample_losses(task) and not self.data.is_stream  # whether losses of samples are known
-        self.norms: list[Any] = [module for module in self.model.modules() if _has_statistics(module)]
+        self.norms = norms_of(self.model)
 
     @property
     def genesis(self) -> Floats:
@@ -254,11 +254,6 @@ def _make_model(task: Task, seed: int) -> nn.Module:
     if not any(part.requires_grad for part in model.parameters()):
         raise TaskProblem(f"task {task.name}: the model has no trainable parameters")
     return model
-
-
-def _has_statistics(module: nn.Module) -> bool:
-    """Whether a module keeps statistics of its inputs: BatchNorm, or InstanceNorm with `track_running_stats`."""
-    return isinstance(module, _NormBase) and module.running_mean is not None
 
 
 def checked_layout(task: Task, model: nn.Module) -> WeightLayout:

@@ -13,8 +13,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.dropout import _DropoutNd
 
 from ..compression.weights import MAX_UNITS, UNIT, Floats
 from ..shards.rows import Rows
@@ -25,6 +23,7 @@ from ..tasks.task import Evaluation, Samples, Task, length
 from ..wire.errors import Diverged, LocalProblem, TaskProblem
 from .batches import seed_from
 from .host import ModelHost
+from .input_statistics import fit_statistics
 from .pool import SamplePool, read_pool_state
 from .stepper import as_array
 
@@ -270,27 +269,14 @@ class Trainer:
             return np.array(model_host.gradient.cpu().numpy(), np.float32, copy=True)
 
     def _fit_statistics(self) -> None:
-        """Estimates BatchNorm's statistics as a plain mean over batches; nothing else in the model changes."""
-        model = self.model_host.model
-        if not self.model_host.norms:
+        """Estimates statistics of inputs on own samples; nothing else in the model changes."""
+        host = self.model_host
+        if not host.norms:
             return
-        model.train()
-        norms = [module for module in self.model_host.norms if module.training]  # a model may hold some still
-        momenta = [module.momentum for module in norms]
-        for module in model.modules():
-            if isinstance(module, _DropoutNd):
-                module.eval()
-        for module in norms:
-            module.reset_running_stats()
-        with torch.no_grad(), task_errors(self.model_host.task, "loss"):
-            for number, batch in enumerate(self._spread_batches(STATISTICS_BATCHES)):
-                for module in norms:  # BatchNorm takes the mean by itself
-                    module.momentum = None if isinstance(module, _BatchNorm) else 1 / (1 + number)
-                self.model_host.loss(batch)
-        for module, momentum in zip(norms, momenta, strict=True):
-            module.momentum = momentum
-        fitted = {id(buffer) for module in norms for buffer in module.buffers()}
-        self._load_buffers(name for name, buffer in self.model_host.buffers.items() if id(buffer) not in fitted)
+        with task_errors(host.task, "loss"):
+            fitted = fit_statistics(host.model, host.norms, self._spread_batches(STATISTICS_BATCHES), host.loss)
+        changed = {id(buffer) for module in fitted for buffer in module.buffers()}
+        self._load_buffers(name for name, buffer in host.buffers.items() if id(buffer) not in changed)
 
     def _spread_batches(self, count: int) -> Iterator[dict[str, Tensor]]:
         """Up to `count` batches, each from all over the samples: data are often sorted by class.

@@ -204,7 +204,7 @@ def test_a_circle_that_has_learned_little_adds_nothing() -> None:
     assert union_with(newcomer, set_from_snapshot(newcomer, FIRST, snapshot), 1, 3) is None
 
 
-def test_whom_one_leaves_out_stays_out_in_a_circle_that_split_off() -> None:
+def test_a_peer_that_is_left_out_stays_out_in_a_circle_that_split_off() -> None:
     members = circle(3)
     members[1].leave_out(peer(members[2]))
     without = members[1].weights()

@@ -54,7 +54,7 @@ def counted(values):
     return lambda self, *arguments: next(found)
 
 
-def test_a_good_task_is_fit_and_its_costs_are_told():
+def test_a_good_task_is_fit_and_its_costs_are_reported():
     findings, facts = check_task(Good())
     assert {found.verdict for found in findings} == {"ok"}
     assert [found.check for found in findings] == [
@@ -149,7 +149,7 @@ def test_parameters_no_gradient_reaches_are_named():
     assert warnings(faulty(model=lambda self: Unused()))["gradient"] == "no gradient reaches spare.weight, spare.bias"
 
 
-def test_frozen_and_tied_parameters_are_told():
+def test_frozen_and_tied_parameters_are_reported():
     def model(self):
         one, two, last = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2)
         two.weight = one.weight
@@ -198,7 +198,7 @@ def test_a_problem_points_to_the_line_of_the_method():
     assert line_of(losses) in said and "reduction='none'" in said
 
 
-def test_one_fault_is_told_once():
+def test_one_fault_is_reported_once():
     findings, _ = check_task(faulty(loss=raises))
     assert [found.check for found in findings if found.verdict == "problem"] == ["loss"]
     assert [found.check for found in findings if found.verdict == "unchecked"] == ["learning", "evaluate"]

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from p2pnode.config.options import Options
-from p2pnode.jobs.train.plan import TrainPlan, train_entry
+from p2pnode.jobs.train.plan import TrainPlan
 from p2pnode.node.joining import found_run, save_run
 from p2pnode.storage.files import DiskStorage
 from p2pnode.wire.ids import Identity
 from p2pnode.wire.run import JobEntry
 from tests.cli.forked import SCRIPT, STARTED, started
+from tests.jobs.train.setups import train_entry
 
 NOBODY = Identity(b"\x09" * 32).peer_id
 JOIN = ("--bootstrap", f"/ip4/127.0.0.1/tcp/9/p2p/{NOBODY}", "--run", "abcdefghijklmnopqrstuvwxyz")
@@ -167,7 +168,7 @@ def test_a_resumed_run_is_compared_with_the_options_before_the_network_starts(tm
     assert said in complaint(started(tmp_path / "data", *arguments))
 
 
-def test_a_task_that_is_gone_is_told_before_the_network_starts(tmp_path):
+def test_a_task_that_is_gone_is_reported_before_the_network_starts(tmp_path):
     saved(tmp_path / "data", train_entry("main", plan("my-task")))
     assert "'my-task'" in complaint(started(tmp_path / "data"))
 
@@ -179,7 +180,7 @@ def test_of_several_jobs_one_may_be_missing_here(tmp_path):
     assert "did you mean 'hidden'?" in complaint(started(tmp_path / "data", "--job", "one=digits,hiden=5"))
 
 
-def test_a_misspelt_variable_is_told_and_costs_nothing(tmp_path, monkeypatch):
+def test_a_misspelt_variable_is_reported_and_costs_nothing(tmp_path, monkeypatch):
     script = SCRIPT.replace("import os, sys", "import os, sys; os.environ['P2PNODE_TSAK'] = 'text'", 1)
     done = started(tmp_path / "data", "--meet-only", script=script)
     assert done.returncode == STARTED

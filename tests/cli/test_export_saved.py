@@ -18,7 +18,6 @@ from p2pnode.config.options import Options, TrainOptions
 from p2pnode.jobs.contract import job_folder
 from p2pnode.jobs.model.checkpoints import progress_folder
 from p2pnode.jobs.train.binding import make_plan, open_model_host
-from p2pnode.jobs.train.plan import train_entry
 from p2pnode.jobs.train.prepare import fresh_policy
 from p2pnode.merging.deltaset.policy import DeltaSetPolicy
 from p2pnode.merging.policy import RoundFacts
@@ -27,6 +26,7 @@ from p2pnode.storage.checkpoints import CheckpointStore
 from p2pnode.storage.datadir import open_data_dir
 from p2pnode.training.trainer import Trainer
 from p2pnode.wire.control import ControlAnswer, ControlRequest
+from tests.jobs.train.setups import train_entry
 
 
 def publish(policy: DeltaSetPolicy, seed: int) -> bytes:

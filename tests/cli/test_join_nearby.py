@@ -94,14 +94,14 @@ def test_where_nobody_can_answer_the_lines_to_run_are_printed(joined: Looker) ->
 
 
 @pytest.mark.parametrize("answer", ["y", None])
-def test_of_private_runs_only_their_number_is_told(joined: Looker, answer: str | None) -> None:
+def test_of_private_runs_only_their_number_is_reported(joined: Looker, answer: str | None) -> None:
     code, out, err = joined([HIDDEN], answer)
     assert code == 1
     assert "1 private run is here" in out
     assert "join CODE" in err
 
 
-def test_where_no_run_is_the_user_is_told_what_to_do(joined: Looker) -> None:
+def test_where_no_run_is_found_the_user_learns_what_to_do(joined: Looker) -> None:
     code, _, err = joined([], "y")
     assert code == 1
     assert "no run was found in the local network" in err

@@ -27,7 +27,7 @@ def drawn(table: Table) -> str:
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
-def test_a_merge_says_with_whom_and_how_much_since_the_one_before() -> None:
+def test_a_merge_names_the_partner_and_how_much_came_since_the_one_before() -> None:
     train_progress = TrainProgress(me=PeerId("me"))
     train_progress.note_exchange(FOX, 100, 2000, 1.0)
     train_progress.note_exchange(OWL, 10, 20, 2.0)

@@ -59,7 +59,7 @@ def test_jobs_are_few_and_have_different_names() -> None:
 
 
 @pytest.mark.parametrize("other", [{"task": "digits"}, {"meet-only": "yes"}])
-def test_jobs_contradict_a_task_beside_them_and_meeting_only(other: dict[str, str]) -> None:
+def test_jobs_contradict_a_separate_task_and_meeting_only(other: dict[str, str]) -> None:
     with pytest.raises(UsageError, match="contradicts --job"):
         resolve([from_flags({"job": ["a=digits"], **other})], Path())
 
@@ -74,7 +74,7 @@ def test_what_concerns_one_task_holds_only_for_a_job_alone() -> None:
     assert (named.task, named.policy, named.device) == ("text", "average", "cpu")
 
 
-def test_the_task_of_a_policy_may_be_named_beside_its_job() -> None:
+def test_the_task_of_a_policy_may_be_named_together_with_its_job() -> None:
     found = resolve([from_flags({"job": ["critic,kind=actors"], "task": "file.py:Short"})], Path()).options
     assert (found.train.task, found.jobs[0].kind) == ("file.py:Short", "actors")
     for jobs in (["a=digits"], ["critic,kind=actors", "b=digits"], ["critic=other.py,kind=actors"], ["a,kind=mean"]):

@@ -54,7 +54,7 @@ def test_neither_directory_nor_gossip_pushes_the_other_out_of_its_half(words: li
             had[kind] = kept
 
 
-def test_in_a_crowd_only_those_are_tried_at_once_that_peers_told_of() -> None:
+def test_in_a_crowd_only_those_that_peers_named_are_tried_at_once() -> None:
     table = PeerTable(ME)
     add(table, "named")
     add(table, "read", listed=True)
@@ -66,7 +66,7 @@ def test_in_a_crowd_only_those_are_tried_at_once_that_peers_told_of() -> None:
     assert "read" in table.pick_to_ping(random.Random(1), 2), "but sooner or later"
 
 
-def test_who_was_told_of_first_and_then_read_is_listed() -> None:
+def test_a_peer_that_was_named_first_and_then_read_is_listed() -> None:
     table = PeerTable(ME)
     for expiry in (PLENTY, PLENTY, PLENTY + 1):
         add(table, "a", expiry)

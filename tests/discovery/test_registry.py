@@ -42,7 +42,7 @@ class Hearing(Answering):
         return self.services.table.get(peer) is not None
 
 
-def test_whom_others_tell_of_is_neither_said_to_be_here_nor_told_on_before_it_calls() -> None:
+def test_a_peer_named_by_others_is_neither_reported_nor_passed_on_before_it_calls() -> None:
     node = Hearing()
     node.hears(MALLORY, announcement(ALICE), announcement(BOB))
     assert (node.said, node.tells(), node.shown_here()) == ([], set(), set())

@@ -6,14 +6,15 @@ from p2pnode.discovery.reputation import CALLS_AT_ONCE, FADE_SECONDS, FAULTS_TO_
 
 
 def test_a_peer_with_many_faults_is_ignored_until_they_fade() -> None:
-    reputation = Reputation()
+    ignored: list[tuple[str, dict[str, int]]] = []
+    reputation = Reputation(lambda peer, reasons: ignored.append((peer, dict(reasons))))
     for _ in range(int(FAULTS_TO_IGNORE)):
         assert not reputation.ignored("mallory", 0.0)
         reputation.fault("mallory", "malformed message", 0.0)
     assert reputation.ignored("mallory", 0.0)
     assert not reputation.ignored("mallory", FADE_SECONDS + 1)
     assert reputation.faults_of("mallory") == FAULTS_TO_IGNORE
-    assert reputation.reasons_of("mallory") == {"malformed message": FAULTS_TO_IGNORE}
+    assert ignored == [("mallory", {"malformed message": FAULTS_TO_IGNORE})], "people learn the reason, once"
     assert not reputation.ignored("alice", 0.0)
 
 

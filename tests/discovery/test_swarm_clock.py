@@ -26,7 +26,7 @@ def clock() -> SwarmClock:
     return SwarmClock(Stopped(), lambda offset: None)
 
 
-def test_the_first_peers_time_is_taken_over_and_from_then_on_told() -> None:
+def test_the_first_peers_time_is_adopted_and_passed_on() -> None:
     swarm_clock = clock()
     assert swarm_clock.announced() == UNKNOWN
     swarm_clock.report(ALICE, 90_000.0, round_trip=2.0)

@@ -38,7 +38,7 @@ def ids(table: PeerTable, tag: str | None = None) -> set[str]:
     return {peer.id for peer in table.present(tag)}
 
 
-def test_arrivals_are_told_once_and_oneself_is_never_there() -> None:
+def test_arrivals_are_reported_once_and_the_own_node_never() -> None:
     table = table_with(ALICE)
     assert not table.add(*announcement(ALICE, 110.0))
     assert not table.add(*announcement(ME, 100.0))
@@ -53,7 +53,7 @@ def test_an_older_word_never_replaces_a_newer_one() -> None:
     assert table.add(*announcement(ALICE, 130.0)), "coming back is an arrival"
 
 
-def test_runs_are_told_apart() -> None:
+def test_runs_are_kept_apart() -> None:
     table = table_with(ALICE)
     table.add(*announcement(BOB, 100.0, run="other"), BOB.peer_id)
     assert ids(table, "run") == {ALICE.peer_id}
@@ -111,7 +111,7 @@ def test_newcomers_are_pinged_first() -> None:
     assert table.pick_to_ping(random.Random(1), 2) == [BOB.peer_id, ALICE.peer_id], "but not they alone"
 
 
-def test_whom_others_tell_of_counts_once_it_was_talked_with() -> None:
+def test_a_peer_named_by_others_counts_once_it_was_talked_with() -> None:
     def called(table: PeerTable) -> None:
         table.called(ALICE.peer_id)
 

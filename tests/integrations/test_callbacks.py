@@ -1,6 +1,7 @@
 """Hugging Face's Trainer, Lightning and Accelerate with the real packages: one process each that founds a run.
 
-The nodes are real. What two processes learn together is seen in tests/live/test_own_loop.py and test_loop_examples.py.
+These packages are imported by the tests, not with this file: every worker of the tests would import them. The nodes
+are real. What two processes learn together is seen in tests/live/test_own_loop.py and test_loop_examples.py.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import p2pnode
-from p2pnode.integrations import HuggingFaceCallback, LightningCallback
 
 pytestmark = pytest.mark.live
 HERE: dict[str, Any] = {"listen": "/ip4/127.0.0.1/tcp/0", "no_lan": True, "quiet": True}
@@ -23,6 +23,8 @@ HERE: dict[str, Any] = {"listen": "/ip4/127.0.0.1/tcp/0", "no_lan": True, "quiet
 
 def test_hugging_faces_trainer_with_accumulation_exports_what_from_pretrained_loads(tmp_path: Path) -> None:
     from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
+
+    from p2pnode.integrations import HuggingFaceCallback
 
     rows = torch.arange(64).reshape(16, 4) % 32
     data = [{"input_ids": row, "labels": row} for row in rows]
@@ -57,6 +59,8 @@ def test_hugging_faces_trainer_with_accumulation_exports_what_from_pretrained_lo
 
 def test_lightnings_trainer_and_its_exceptions(tmp_path: Path) -> None:
     import lightning
+
+    from p2pnode.integrations import LightningCallback
 
     class Module(lightning.LightningModule):  # type: ignore[misc]
         def __init__(self, fails: bool) -> None:

@@ -1,4 +1,4 @@
-"""`p2pnode.join` in one process: beside a running event loop, in `python -i`, and what it says of wrong arguments."""
+"""`p2pnode.join` in one process: next to a running event loop, in `python -i`, and what it says of wrong arguments."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
 
 
 @pytest.mark.live
-async def test_it_works_beside_a_running_event_loop_and_a_stale_invite_is_an_error_of_ours(tmp_path: Path) -> None:
+async def test_it_works_next_to_a_running_event_loop_and_a_stale_invite_is_an_error_of_ours(tmp_path: Path) -> None:
     """As in a notebook, whose cells run inside a loop."""
     model, optimizer = loop()
     swarm = p2pnode.join(model, optimizer, data_dir=tmp_path / "a", dashboard="127.0.0.1:0", **HERE)
@@ -159,7 +159,7 @@ def test_leaving_takes_less_than_five_seconds_even_if_the_node_is_stuck() -> Non
         ({"version": ""}, "version= must have 1 to 120 characters"),
     ],
 )
-def test_wrong_arguments_are_told_at_once_and_nothing_is_hooked(tmp_path: Path, given: Any, said: str) -> None:
+def test_wrong_arguments_are_reported_at_once_and_nothing_is_hooked(tmp_path: Path, given: Any, said: str) -> None:
     model, optimizer = loop()
     with pytest.raises(UsageError) as error:
         p2pnode.join(model, optimizer, data_dir=tmp_path / "node", **{**HERE, **given})

@@ -61,7 +61,7 @@ def printed(shown: object) -> str:
     return captured.get()
 
 
-def test_members_agree_on_the_mean_beside_a_model_that_learns() -> None:
+def test_members_agree_on_the_mean_while_a_model_learns() -> None:
     result = run_scenario(replace(PLAN, adjust=numbered))
     assert result.finished and result.left_over == ()
     assert min(result.accuracies("model")) > 0.6
@@ -139,7 +139,7 @@ def test_a_misspelt_option_ends_the_start_of_its_node_only() -> None:
     }
 
 
-def test_it_needs_no_model_beside_it() -> None:
+def test_it_needs_no_model() -> None:
     jobs = {"level": {"kind": "mean", "value": 3.0}}
     result = p2pnode.simulate(3, jobs=jobs, seconds=20, seed=1)
     assert not result.finished, "it never ends by itself"

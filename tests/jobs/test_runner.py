@@ -346,7 +346,7 @@ def test_a_package_that_raises_where_it_is_asked_ends_its_job_and_not_the_node(m
 
 @pytest.mark.usefixtures("counting")
 @pytest.mark.parametrize("method", ["save", "hand_over", "execute"])
-def test_a_package_that_raises_where_it_is_told_to_do_something_costs_only_that(method: str) -> None:
+def test_a_package_that_raises_in_one_method_costs_only_that(method: str) -> None:
     async def main() -> None:
         node = Running()
         working = asyncio.create_task(node.run(bad={"to": 1, "raises": method}, good={"to": 5}))

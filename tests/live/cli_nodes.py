@@ -112,11 +112,12 @@ class NodeProcess:
         )
 
     def status(self) -> dict[str, Any]:
-        """What `status --json` prints, without starting a process for it; nothing while the node does not answer."""
+        """What `status --json` prints, without starting a process for it; nothing while no node is there."""
         try:
-            return dict(msgspec.to_builtins(control.ask(self.data_dir, ControlRequest("status")).status))
+            answer = control.ask(self.data_dir, ControlRequest("status"), PATIENCE * control.TIME_LIMIT)
         except LocalProblem:
             return {}
+        return dict(msgspec.to_builtins(answer.status))
 
     def peers(self) -> dict[str, dict[str, Any]]:
         """Peers present, by name."""

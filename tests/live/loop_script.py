@@ -1,4 +1,4 @@
-"""A user's script with a training loop, for the live tests: what it does is told by its arguments."""
+"""A user's script with a training loop, for the live tests: its arguments say what it does."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ if __name__ == "__main__":
     data.classes = 3
     model = nn.Sequential(nn.Linear(2, given.hidden), nn.ReLU(), nn.Linear(given.hidden, 3))
     optimizer = torch.optim.SGD(model.parameters(), 0.05)
-    loader = DataLoader(data, 32, shuffle=True, num_workers=given.workers)
+    loader = DataLoader(data, 32, shuffle=True, num_workers=given.workers, persistent_workers=bool(given.workers))
     swarm = p2pnode.join(
         model, optimizer, given.invite, data_dir=given.data_dir, evaluate=accuracy, private=given.private,
         listen="/ip4/127.0.0.1/tcp/0", no_lan=True, round_seconds=None if given.invite else 0.5,

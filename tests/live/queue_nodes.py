@@ -23,13 +23,20 @@ def queues_of(node: NodeProcess) -> dict[str, dict[str, Any]]:
     }
 
 
-def has_applied(node: NodeProcess, count: int) -> bool:
-    rows = queues_of(node)
-    return len(rows) >= 2 and all(row["applied"] >= count for row in rows.values())
+def applied(node: NodeProcess) -> dict[str, int]:
+    """How many items were applied, by queue."""
+    return {name: int(row["applied"]) for name, row in queues_of(node).items()}
+
+
+def has_applied(node: NodeProcess, count: int, since: dict[str, int] | None = None) -> bool:
+    """Whether `count` items of every queue were applied, more than `since` says."""
+    found, before = applied(node), since or {}
+    return len(found) >= max(2, len(before)) and all(now >= before.get(name, 0) + count for name, now in found.items())
 
 
 def owner_of(name: str, node: NodeProcess) -> str:
-    return str(queues_of(node)[name]["owner"])
+    """Who owns a queue; "" while nobody does, or it is not known."""
+    return str(queues_of(node).get(name, {}).get("owner", ""))
 
 
 def figure_of(node: NodeProcess, name: str) -> int | None:

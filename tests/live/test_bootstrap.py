@@ -26,11 +26,11 @@ Opener = Callable[..., NodeProcess]
 def process(tmp_path: Path) -> Iterator[Opener]:
     opened: list[NodeProcess] = []
 
-    def open_door(name: str, *arguments: str, argv: list[str] | None = None) -> NodeProcess:
+    def launch(name: str, *arguments: str, argv: list[str] | None = None) -> NodeProcess:
         opened.append(NodeProcess(tmp_path, name, *arguments, argv=argv))
         return opened[-1]
 
-    yield open_door
+    yield launch
     for one in opened:
         one.stop()
 
@@ -62,7 +62,7 @@ def test_founder_and_volunteer_meet_at_a_meeting_point_that_is_in_no_run(process
     ann.says(r"meeting \(\w+\) left", 15)
 
 
-def test_a_volunteer_with_only_the_address_is_told_what_is_missing(process: Opener) -> None:
+def test_a_volunteer_with_only_the_address_learns_what_is_missing(process: Opener) -> None:
     address = meeting_point(process).says(ADDRESS)
     lost = process("lost", "--bootstrap", address)
     assert lost.ended() == 2, lost.out

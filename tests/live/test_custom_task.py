@@ -92,7 +92,7 @@ def test_a_task_file_is_offered_asked_about_and_remembered(process: Opener, tmp_
     assert weights.stat().st_size > 0
 
 
-def test_a_task_that_cannot_be_offered_is_told_to_both(process: Opener, tmp_path: Path) -> None:
+def test_both_learn_that_a_task_cannot_be_offered(process: Opener, tmp_path: Path) -> None:
     (tmp_path / "spirals.py").write_text(OWN_TASK.read_text() + "\nimport helper  # noqa\n")
     (tmp_path / "helper.py").touch()
     ann = process("ann", "--task", str(tmp_path / "spirals.py"), *FAST)

@@ -114,15 +114,24 @@ def test_watch_shows_a_swarm_takes_no_part_and_leaves_nothing(
         watcher.stop()
 
 
-def test_the_own_node_is_seen_while_it_runs_and_after(two: tuple[NodeProcess, NodeProcess]) -> None:
+def test_the_own_node_is_seen_while_it_runs(two: tuple[NodeProcess, NodeProcess]) -> None:
     founder, _ = two
     own = p2pnode.Swarm.own(founder.data_dir)
     wait_for("its fingerprints", lambda: len(own.similarity().peers) == 2, LIMIT)
     assert {row["role"] for row in own.peers() if row["me"]} == {"node"}
     assert own.invite == founder.invite()
-    running = own.picture()
-    founder.signalled(signal.SIGINT)
-    wait_for("the node's end to be seen", lambda: own.state.startswith("no node is running"), LIMIT)
-    assert own.invite == ""
-    assert len(own.peers()) >= 1
-    assert known(own.picture().manifest).name == known(running.manifest).name
+
+
+def test_the_own_node_is_seen_after_its_end(two: tuple[NodeProcess, NodeProcess], tmp_path: Path) -> None:
+    third = NodeProcess(tmp_path, "third", *pasted(two[0].invite())[3:])  # the others are for all tests
+    try:
+        third.says("joined run")
+        own = p2pnode.Swarm.own(third.data_dir)
+        running = own.picture()
+        third.signalled(signal.SIGINT)
+        wait_for("the node's end to be seen", lambda: own.state.startswith("no node is running"), LIMIT)
+        assert own.invite == ""
+        assert len(own.peers()) >= 1
+        assert known(own.picture().manifest).name == known(running.manifest).name
+    finally:
+        third.stop()

@@ -152,9 +152,6 @@ def test_wrong_models_users_errors_and_interrupts(start: Start) -> None:
     assert "parameter 0.weight is float32 [17, 2] here and float32 [16, 2] in the run" in other.out
     assert failing.ended() == 1
     assert failing.out.rstrip().endswith('KeyError: "the user\'s own"') or 'KeyError: "the user\'s own"' in failing.out
-    used = start("founder", "--plain")
-    assert used.ended() == 1
-    assert "uses the data directory" in used.out and "data_dir=" in used.out
 
     founder.process.send_signal(signal.SIGINT)  # without a with block: the end of the process says goodbye
     founder.ended()

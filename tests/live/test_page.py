@@ -46,7 +46,7 @@ def who_joins_and_who_is_killed_shows(page, founder: NodeProcess, tmp_path: Path
         names = page.eval_on_selector_all("#peers tbody tr", "rows => rows.map(row => row.cells[0].textContent)")
         assert NASTY in names, "shown as text"
         assert page.query_selector("main img") is None
-        assert page.evaluate("p2pnode.views.swarm.graph.nodes.size") == 2
+        until(page, "p2pnode.views.swarm.graph.nodes.size === 2")
         until(page, "p2pnode.views.swarm.graph.links.length === 1")
         page.click("#peers tbody tr:nth-child(2)")
         until(page, "document.getElementById('card').textContent.includes('exchanges with this node')")
@@ -129,7 +129,7 @@ def pausing_pauses(page, founder: NodeProcess) -> None:
     # A step that was under way may still be counted. From then on the page, a second behind, and the node agree.
     wait_for("the steps to stand still", lambda: shown() == founder.status()["jobs"]["main"]["steps"], LIMIT)
     steps = shown()
-    assert page.text_content("#doing") == "Paused by you"
+    until(page, "document.getElementById('doing').textContent === 'Paused by you'")
     picture(page, "real-paused")
     page.click("#resume")
     until(page, f"p2pnode.store.status.steps > {steps}")

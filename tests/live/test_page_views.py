@@ -232,7 +232,7 @@ class Mixed(FakeNode):
     def status(self) -> NodeStatus:
         status = super().status()
         figures = (Figure("mean", 20.25, "mean <b>so far</b>", "°C"), Figure("done", 0.5, unit="share"))
-        table = JobTable("whom it called", (("peer", "peer"), ("times", "")), ((status.peers[0].id, 7),))
+        table = JobTable("peers it called", (("peer", "peer"), ("times", "")), ((status.peers[0].id, 7),))
         job = JobStatus("mean", state=JobState(figures=figures), tables=(table,))
         peers = [replace(peer, jobs={**peer.jobs, "warm": job.state}) for peer in status.peers]
         return replace(status, jobs={"warm": job, **status.jobs}, peers=tuple(peers))

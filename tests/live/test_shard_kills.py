@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.handoff_live import measure_kills
 
-pytestmark = [pytest.mark.live, pytest.mark.xdist_group("shards")]
+pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.xdist_group("shards")]
 
 
 def test_no_shard_is_lost_when_real_processes_are_killed() -> None:

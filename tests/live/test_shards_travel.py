@@ -51,14 +51,23 @@ def travelled(node: NodeProcess) -> dict[str, Any] | None:
 
 def test_a_shard_travels_and_its_journey_shows(nodes):
     ann, bob = nodes
-    found = wait_for("a shard that both have trained on", lambda: travelled(bob) or travelled(ann), 90)
+
+    def somewhere() -> tuple[NodeProcess, dict[str, Any]] | None:
+        return next(((node, found) for node in (bob, ann) if (found := travelled(node))), None)
+
+    here, found = wait_for("a shard that both have trained on", somewhere, 90)
     assert found["samples"] > 50 and found["confidence"] > 0
     times = [visit["time"] for visit in found["journey"]]
     assert times == sorted(times)
-    here = bob if travelled(bob) else ann
     assert "confidence" in here.ask("shards").stdout
     assert json.loads(here.ask("shards", "--json").stdout)["shards"][0].keys() == found.keys()
-    assert "held by" in here.ask("shards", found["id"][:8]).stdout
+
+    def journey() -> str:
+        """In words, of a shard that may travel on before they are asked for."""
+        node, shard = wait_for("a shard that both have trained on", somewhere, 90)
+        return node.ask("shards", shard["id"][:8]).stdout
+
+    wait_for("the journey of a shard", lambda: "held by" in journey(), 90)
     check_leaving(*((ann, bob) if here is bob else (bob, ann)))
     nothing = here.ask("shards", "zz")
     assert nothing.returncode != 0 and "no shard here begins with 'zz'" in nothing.stderr

@@ -111,7 +111,7 @@ def test_closing_with_a_stopped_daemon_is_quick_and_leaves_nothing(tmp_path: Pat
         await ours.start(EchoServer())
         pid = daemon_pid(ours)
         os.kill(pid, signal.SIGSTOP)
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(NOTICED_WITHIN):  # without a limit of its own it would wait for the daemon
             await ours.close()
         assert not psutil.pid_exists(pid)
         assert not (tmp_path / "1" / "daemon.json").exists()
@@ -128,7 +128,7 @@ def test_nothing_noisy_is_said_when_daemons_die(tmp_path: Path, caplog: pytest.L
             await ours.contact(await address_of(other), 10)
             looking = asyncio.create_task(ours.nearest("peers/y", 5))
             os.kill(daemon_pid(ours), signal.SIGKILL)
-            await until(lambda: ours.health.generation == 2, REPLACED_WITHIN)
+            await until(lambda: ours.health.generation >= 2, REPLACED_WITHIN)
             await asyncio.gather(looking, return_exceptions=True)
             left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
             assert len(left) < 40, left

@@ -348,7 +348,7 @@ async def test_records_are_published_and_read_between_three_nodes(swarm: Backend
 
 
 @on_swarm
-async def test_health_is_told(swarm: Backend) -> None:
+async def test_health_is_reported(swarm: Backend) -> None:
     node = await swarm.node(1, TestServer())
     assert node.health == Health("up", 1)
     changes: list[Health] = []

@@ -67,7 +67,7 @@ def test_a_slow_answer_is_a_timeout_at_the_callers_limit() -> None:
     in_world(2, test)
 
 
-def test_a_peer_nobody_told_of_is_unreachable_until_its_address_is_learnt() -> None:
+def test_a_peer_that_nobody_named_is_unreachable_until_its_address_is_learnt() -> None:
     async def main() -> None:
         world = World(SimSwarm(1, STEADY), 2)
         for network, server in zip(world.networks, world.servers, strict=True):
@@ -179,7 +179,7 @@ def test_a_partition_also_stops_what_is_on_its_way() -> None:
     in_world(2, test)
 
 
-def test_lookups_find_only_whom_a_partition_leaves_in_reach_and_a_split_is_remembered() -> None:
+def test_lookups_find_only_peers_within_the_partition_and_a_split_is_remembered() -> None:
     async def test(world: World) -> None:
         async def found(index: int) -> set[int]:
             peers = await world.networks[index].nearest("key", 10)
@@ -296,7 +296,7 @@ class RestartLog:
         self.calls.append((now(), f"end {fault.kind}", fault.peers[0]))
 
 
-def test_the_runner_of_the_nodes_is_told_of_crash_and_restart() -> None:
+def test_the_runner_of_the_nodes_learns_of_crash_and_restart() -> None:
     log = RestartLog()
 
     async def test(world: World) -> None:

@@ -87,7 +87,7 @@ def test_each_outcome_has_its_own_words(outcome, access, words, final):
         (PeerTimeout("contact: nothing within 8 s"), PUBLIC, "does not run or cannot be reached from here, or the inv"),
     ],
 )  # fmt: skip
-def test_who_pasted_a_code_is_told_of_the_invite_and_not_of_flags(outcome, access, words):
+def test_a_user_who_pasted_a_code_reads_of_the_invite_and_not_of_flags(outcome, access, words):
     reports = [report_contact(AT_ANN, outcome, access, BOB.peer_id, BY_INVITE)]
     assert words in reports_in_words(reports, BY_INVITE)
     assert "--" not in reports_in_words(reports, BY_INVITE)

@@ -140,7 +140,7 @@ def test_the_disk_is_tried_once_a_minute_only() -> None:
     looked(test)
 
 
-def test_a_loop_that_was_held_up_is_told_for_a_while() -> None:
+def test_a_loop_that_was_held_up_is_reported_for_a_while() -> None:
     async def test(patient: Patient) -> None:
         patient.services.limiter.held_up = (patient.clock.now, 9.0)
         assert await patient.after(1, None) == ("the node's loop was held up for 9 s",)

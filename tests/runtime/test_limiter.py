@@ -200,7 +200,7 @@ def test_a_round_under_way_ends_early_and_is_published_and_no_other_begins() -> 
     run_virtual(main())
 
 
-def test_all_limits_are_told() -> None:
+def test_all_limits_are_reported() -> None:
     limits = LimitOptions(1e6, 5e5, 0.25, True, True, "22:00-07:00")
     assert limits_in_words(limits) == (
         "upload 1000 kB/s, download 500 kB/s, cpu 25%, rests on battery, rests while the machine is in use, "

@@ -109,17 +109,17 @@ def test_one_busy_core_of_many_is_somebody() -> None:
 
 
 @given(
-    share=st.floats(0.01, 1.0), per_duty=st.floats(0.02, 1.0), beside=st.floats(0.0, 0.2), start=st.floats(0.02, 1.0)
+    share=st.floats(0.01, 1.0), per_duty=st.floats(0.02, 1.0), others=st.floats(0.0, 0.2), start=st.floats(0.02, 1.0)
 )
 def test_the_duty_settles_where_the_node_uses_its_share(
-    share: float, per_duty: float, beside: float, start: float
+    share: float, per_duty: float, others: float, start: float
 ) -> None:
     duty = start
     for _ in range(60):
-        duty = next_duty(duty, share, per_duty * duty + beside)
+        duty = next_duty(duty, share, per_duty * duty + others)
         assert LEAST_DUTY <= duty <= 1.0
-    wanted = min(1.0, max(LEAST_DUTY, (share - beside) / per_duty))
-    assert per_duty * duty + beside == pytest.approx(per_duty * wanted + beside, rel=0.05, abs=0.01)
+    wanted = min(1.0, max(LEAST_DUTY, (share - others) / per_duty))
+    assert per_duty * duty + others == pytest.approx(per_duty * wanted + others, rel=0.05, abs=0.01)
 
 
 def test_without_a_share_nothing_is_held_back() -> None:

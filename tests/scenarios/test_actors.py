@@ -26,7 +26,7 @@ FAST: dict[str, Any] = {"rollout": 64, "critic_steps": 2, "width": 8, "lease": 6
 
 
 class Cart(p2pnode.PolicyTask):
-    """A CartPole in numpy, which raises after some steps if it is told to."""
+    """A CartPole in numpy, which raises after some steps if asked to."""
 
     envs = 16
 

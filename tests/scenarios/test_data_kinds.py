@@ -10,6 +10,7 @@ import pytest
 from p2pnode.simulate import simulate
 from p2pnode.wire.errors import TaskProblem, UsageError
 from tests.known import known
+from tests.scenarios.results import with_training
 from tests.scenarios.test_travelling import PLAN, TRAINING, check_nothing_is_lost, play
 
 FILE = Path(__file__).with_name("rows_task.py")
@@ -17,19 +18,19 @@ BY_INDEX, STREAMED = f"{FILE}:ByIndex", f"{FILE}:Streamed"
 
 
 def test_rows_that_are_read_by_index_travel_and_nothing_is_lost() -> None:
-    result = play(replace(PLAN, training=TRAINING.with_options(task=BY_INDEX)))
+    result = play(replace(PLAN, training=with_training(TRAINING, task=BY_INDEX)))
     check_nothing_is_lost(result)
     assert any(row.holder != status.id for status in map(known, result.statuses) for row in status.shards)
     assert min(result.accuracies()) > 0.5  # two classes of ten would give 0.2
 
 
-def test_rows_are_dealt_and_bad_ones_are_told_with_file_and_line() -> None:
+def test_rows_are_dealt_and_bad_ones_are_reported_with_file_and_line() -> None:
     result = simulate(3, task=BY_INDEX, task_options={"bad": 50}, rounds=15, seed=2)
     assert min(result.accuracies()) > 0.85 and not result.errors
     counts = [node.status.training.samples for node in result.nodes]
     assert sum(counts) == 1437 and min(counts) > 200
-    told = [event for status in result.statuses for event in known(status).events if event.kind == "data"]
-    assert told and all("is damaged" in event.text and f"{FILE}:" in event.text for event in told)
+    reported = [event for status in result.statuses for event in known(status).events if event.kind == "data"]
+    assert reported and all("is damaged" in event.text and f"{FILE}:" in event.text for event in reported)
 
 
 def test_data_of_which_nothing_can_be_read_end_the_job_with_one_line() -> None:
@@ -57,8 +58,8 @@ def test_what_streams_cannot_do_is_said(options: dict[str, object], said: str) -
         simulate(2, task=STREAMED, rounds=1, **options)  # type: ignore[arg-type]
 
 
-def test_test_data_that_cannot_be_read_for_a_while_are_told_and_training_goes_on() -> None:
+def test_test_data_that_cannot_be_read_for_a_while_are_reported_and_training_goes_on() -> None:
     result = simulate(2, task=f"{FILE}:Blind", rounds=12, seed=2, alone=0)
     assert not result.errors and min(result.accuracies()) > 0.8
-    told = [event.text for event in known(result.statuses[0]).events if event.kind == "data"]
-    assert any("none of the samples to evaluate on can be read" in text for text in told)
+    reported = [event.text for event in known(result.statuses[0]).events if event.kind == "data"]
+    assert any("none of the samples to evaluate on can be read" in text for text in reported)

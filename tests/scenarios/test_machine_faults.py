@@ -17,6 +17,7 @@ from p2pnode.network.sim.virtual_time import PROCESS, VirtualLoop, run_virtual
 from p2pnode.simulate import EPOCH, Scenario, Simulation, run_sim
 from p2pnode.simulate.disk import ProcessDisk, SimDisk
 from p2pnode.wire.errors import LocalProblem
+from tests.scenarios.results import unseen_pairs
 
 PLAN = Scenario(peers=3, seed=2, seconds=60.0, sample_every=0.0, spread=1.0)
 
@@ -162,7 +163,7 @@ def played(*faults: Fault, seconds: float = 60.0, look: Callable[[Simulation], o
         result = await simulation.finish()
         assert result.left_over == ()
         assert not result.errors
-        assert result.unseen_pairs() == []
+        assert unseen_pairs(result) == []
         return simulation
 
     return run_sim(main())

@@ -8,6 +8,7 @@ from p2pnode.config.split import parse_split
 from p2pnode.network.sim import Fault
 from p2pnode.simulate import SIMULATED, Scenario, SimResult, SimTraining
 from tests.known import known
+from tests.scenarios.results import with_training
 from tests.scenarios.test_travelling import play
 
 SWAPS = replace(SIMULATED, split=parse_split("labels:5"), no_model_swaps=False)
@@ -22,7 +23,7 @@ def mean_test_loss(result: SimResult) -> float:
 
 
 def test_what_models_learn_on_visits_comes_home_and_no_sample_does() -> None:
-    still = play(replace(PLAN, training=TRAINING.with_options(no_model_swaps=True)))
+    still = play(replace(PLAN, training=with_training(TRAINING, no_model_swaps=True)))
     result = play(PLAN)
     assert max(still.accuracies()) < 0.55, "each knows its own five of ten labels"
     assert mean_test_loss(result) < 0.8 * mean_test_loss(still)

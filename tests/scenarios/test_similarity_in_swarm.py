@@ -8,6 +8,7 @@ import pytest
 
 from p2pnode.simulate import Scenario, Simulation, run_sim
 from p2pnode.simulate.compute import one_thread
+from tests.scenarios.results import with_training
 from tests.scenarios.test_training import PLAN, TRAINING
 
 
@@ -46,7 +47,7 @@ def test_two_circles_choose_inside_and_bridge_with_a_reason() -> None:
 
 @pytest.mark.parametrize("policy", ["deltaset", "gossip"])
 def test_the_run_says_how_partners_are_weighed(policy: str) -> None:
-    training = replace(TRAINING.with_options(policy=policy, settings={"explore": 1.0}), rounds=4)
+    training = replace(with_training(TRAINING, policy=policy, settings={"explore": 1.0}), rounds=4)
     result = learned(replace(PLAN, peers=5, training=training)).finished  # type: ignore[attr-defined]
     for status in result.statuses:
         assert any("by chance" in row.reason for row in status.peers), "one in every round"

@@ -45,7 +45,7 @@ def test_training_options_stay_as_they_were_given(scenarios: list[Scenario]) -> 
     assert (training.rounds, training.split) == (3, Split("iid"))
 
 
-def test_what_training_options_leave_open_can_be_given_beside_them(scenarios: list[Scenario]) -> None:
+def test_what_training_options_leave_open_can_be_given_with_them(scenarios: list[Scenario]) -> None:
     given = TrainOptions("digits", device="cpu", settings={"density": 0.1}, round_seconds=1.0)
     simulate(4, task=given, aim="own", settings={"density": 0.1})
     options = training_of(scenarios).options

@@ -14,6 +14,7 @@ from p2pnode.simulate import SIMULATED, Scenario, SimResult, SimTraining, Simula
 from p2pnode.simulate.compute import one_thread
 from p2pnode.tasks.digits import SAMPLES, TEST_SAMPLES, Digits
 from tests.known import known, train_job
+from tests.scenarios.results import with_training
 
 TRAINING = SimTraining(replace(SIMULATED, split=parse_split("labels:2"), policy="gossip", share_data=True), rounds=10)
 PLAN = Scenario(peers=6, seed=5, seconds=200.0, sample_every=0.0, spread=3.0, training=TRAINING)
@@ -54,7 +55,7 @@ def check_nothing_is_lost(result: SimResult) -> None:
 
 
 def test_where_labels_are_unlike_the_worst_node_gains_by_data_that_travel() -> None:
-    still = play(replace(PLAN, training=TRAINING.with_options(share_data=False)))
+    still = play(replace(PLAN, training=with_training(TRAINING, share_data=False)))
     result = play(PLAN)
     assert min(result.accuracies()) > min(still.accuracies()) + 0.15
     check_nothing_is_lost(result)
@@ -72,7 +73,7 @@ def test_where_labels_are_unlike_the_worst_node_gains_by_data_that_travel() -> N
 
 
 def test_a_node_that_crashes_comes_back_to_its_shards() -> None:
-    training = replace(TRAINING.with_options(policy="deltaset"), rounds=12)
+    training = replace(with_training(TRAINING, policy="deltaset"), rounds=12)
     crash = Fault(12.0, "crash", (2,), seconds=4.0)
     result = play(replace(PLAN, faults=(crash,), training=training))
     check_nothing_is_lost(result)
@@ -83,7 +84,7 @@ def test_a_node_that_crashes_comes_back_to_its_shards() -> None:
 
 def test_wrong_labels_are_found_and_left_out_by_the_nodes_that_have_them() -> None:
     task = str(Path(__file__).with_name("noisy_task.py"))
-    training = TRAINING.with_options(task=task, split=parse_split("labels:5"), policy=None)
+    training = with_training(TRAINING, task=task, split=parse_split("labels:5"), policy=None)
     plan = replace(PLAN, peers=4, training=replace(training, rounds=40))
     right = Digits().data()["y"].numpy()
     counts = np.zeros(3)  # wrong ones left out, all left out, all wrong
@@ -104,7 +105,7 @@ def test_wrong_labels_are_found_and_left_out_by_the_nodes_that_have_them() -> No
 def test_a_node_alone_leaves_nothing_out_and_shows_what_it_trains_on() -> None:
     """Its own model, older and newer, is no evidence against samples that are hard to learn or have wrong labels."""
     task = str(Path(__file__).with_name("noisy_task.py"))
-    result = play(replace(PLAN, peers=1, training=replace(TRAINING.with_options(task=task), rounds=40)))
+    result = play(replace(PLAN, peers=1, training=replace(with_training(TRAINING, task=task), rounds=40)))
     status = known(result.statuses[0])
     assert {state for row in status.shards for state in row.states} == {"active"}
     assert not [event for event in status.events if event.kind == "quarantined"]

@@ -149,8 +149,8 @@ def test_summaries_keep_the_models_seen_last():
     history = journey(MAX_VISITS * 4, models=MAX_VISITS * 4)
     assert history.summary is not None and len(history.summary.models) == MAX_MODELS
     assert len(history.visits) >= KEPT_WHEN_FULL
-    newest = f"model{MAX_VISITS * 4 - 1}"
-    assert latest_by_model(history)[newest].after == 0.6
+    latest = f"model{MAX_VISITS * 4 - 1}"
+    assert latest_by_model(history)[latest].after == 0.6
 
 
 def test_the_last_word_of_each_model_counts():

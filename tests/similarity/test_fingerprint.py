@@ -98,7 +98,7 @@ def test_the_same_bytes_on_every_machine() -> None:
     assert len(made) == FINGERPRINT_BYTES == HEADER_BYTES + DIMENSIONS
 
 
-def test_other_seeds_and_probes_are_told_apart() -> None:
+def test_other_seeds_and_probes_are_kept_apart() -> None:
     layer = [activations(1)]
     same = Projection(5, PROBE.astype(np.float32)).fingerprint(layer)
     assert same == PROJECTION.fingerprint(layer)

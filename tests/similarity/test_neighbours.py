@@ -52,7 +52,7 @@ def test_the_random_part_is_not_pushed_out_by_liars() -> None:
     assert asked & {neighbour.peer for neighbour in honest}
 
 
-def test_told_are_the_nearest_to_the_other_that_it_lacks_and_would_keep() -> None:
+def test_a_node_names_the_nearest_to_the_other_that_it_lacks_and_would_keep() -> None:
     view = planted(3, 20)
     teller = neighbours(view, near=60, far=0)
     teller.take_in(everybody(view))

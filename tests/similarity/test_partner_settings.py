@@ -33,7 +33,7 @@ def test_every_policy_goes_with_all_of_them(policy: str) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("name", RANGES)
-def test_out_of_range_is_told_with_the_range(policy: str, name: str) -> None:
+def test_out_of_range_is_reported_with_the_range(policy: str, name: str) -> None:
     least, most = RANGES[name]
     for wrong in (least - 1, most + 1, float("nan")):
         with pytest.raises(UsageError, match=rf"{name} .* is not between {least} and {most}"):

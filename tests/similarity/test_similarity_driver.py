@@ -165,7 +165,7 @@ def test_only_good_and_comparable_announcements_count() -> None:
     assert me.view() == {me.peer}
 
 
-def test_who_wants_nothing_is_told_nothing_and_who_knows_nobody_is_told() -> None:
+def test_a_node_that_wants_nothing_gets_nothing_and_one_that_knows_nobody_gets_names() -> None:
     me, other, third = swarm()[:3]
     me.knows(other, third)
     me.swap()
@@ -220,7 +220,7 @@ def test_choices_are_remembered_for_people() -> None:
     assert known(me.similarity.similarity_to(nodes[4].peer)) > known(me.similarity.similarity_to(nodes[1].peer))
 
 
-def test_a_tree_that_takes_long_on_this_machine_is_grown_beside_the_loop() -> None:
+def test_a_tree_that_takes_long_on_this_machine_is_grown_outside_the_loop() -> None:
     me, *others = swarm()
     me.knows(*others)
     me.swap()
@@ -233,7 +233,7 @@ def test_a_tree_that_takes_long_on_this_machine_is_grown_beside_the_loop() -> No
     assert len(me.similarity.communities.of) == COMMUNITIES * SIZE
 
 
-def test_who_has_left_since_is_not_told_of() -> None:
+def test_a_peer_that_has_left_is_no_longer_named() -> None:
     me, other, third, gone = swarm()[:4]
     me.knows(other, third, gone)
     me.swap()

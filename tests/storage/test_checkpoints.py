@@ -86,18 +86,18 @@ def test_a_kill_before_any_change_loses_nothing_that_was_durable():
             assert again(storage) == (saved, noted, False)
 
 
-@pytest.mark.parametrize("newest", [1, 2, 3])
-def test_a_damaged_newest_state_falls_back_and_nothing_published_is_lost(newest: int):
+@pytest.mark.parametrize("latest", [1, 2, 3])
+def test_a_damaged_latest_state_falls_back_and_nothing_published_is_lost(latest: int):
     storage = MemoryStorage()
     progress = CheckpointStore(storage, "model")
-    for number in range(newest + 1):
+    for number in range(latest + 1):
         progress.save(state(number))
         progress.note(f"after {number}".encode())
-    name = f"model/state.{(newest + 1) % 2}"
+    name = f"model/state.{(latest + 1) % 2}"
     data = storage.read(name)
     assert data is not None
     storage.write(name, data[:-3] + b"bad")
-    assert again(storage) == (newest - 1, [f"after {newest - 1}".encode(), f"after {newest}".encode()], True)
+    assert again(storage) == (latest - 1, [f"after {latest - 1}".encode(), f"after {latest}".encode()], True)
 
 
 @pytest.mark.parametrize("change", ["torn", "flipped", "truncated", "emptied"])

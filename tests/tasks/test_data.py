@@ -145,7 +145,7 @@ class TestBadRows:
             (lambda row: None, "row 3 is a NoneType"),
         ],
     )
-    def test_a_bad_row_is_left_out_and_told_once(self, bad, said):
+    def test_a_bad_row_is_left_out_and_reported_once(self, bad, said):
         data = broken(bad)
         found, kept = data.read(torch.tensor([2, 3, 4]))
         assert kept is not None and kept.tolist() == [0, 2]
@@ -222,7 +222,7 @@ class TestTokens:
         again = pickle.loads(pickle.dumps(tokens))
         assert torch.equal(again[3]["x"], tokens[3]["x"])
 
-    def test_a_file_that_is_deleted_is_still_read_and_one_that_was_cut_off_is_told(self, tmp_path):
+    def test_a_file_that_is_deleted_is_still_read_and_one_that_was_cut_off_is_reported(self, tmp_path):
         tokens = self.tokens(tmp_path)
         data = as_data(tokens)
         os.truncate(tmp_path / "train.bin", 100)
@@ -240,7 +240,7 @@ class TestTokens:
         with pytest.raises(UsageError, match=said):
             Tokens(**{"path": tmp_path / "train.bin", "context": 10, **options})
 
-    def test_a_missing_or_too_short_file_is_told(self, tmp_path):
+    def test_a_missing_or_too_short_file_is_reported(self, tmp_path):
         with pytest.raises(UsageError, match=r"none\.bin cannot be opened: No such file or directory"):
             Tokens(tmp_path / "none.bin", 10)
         with pytest.raises(UsageError, match="has 10 tokens of 2 bytes, too few for a window of 10"):

@@ -201,7 +201,7 @@ class TestGpt:
 
 
 class TestTokenizers:
-    def test_a_tokenizer_beside_the_texts_cuts_them_once(self, tmp_path):
+    def test_a_tokenizer_in_the_folder_of_the_texts_cuts_them_once(self, tmp_path):
         place = tmp_path / "texts"
         book(place)
         (place / "tokenizer.json").write_text(TOKENIZER)

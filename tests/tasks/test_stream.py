@@ -102,7 +102,7 @@ class TestTrouble:
             (lambda number: "text", "sample 4 of pass 1 is a str"),
         ],
     )
-    def test_a_bad_sample_is_left_out_and_told(self, bad, said):
+    def test_a_bad_sample_is_left_out_and_reported(self, bad, said):
         good = Numbers().make
         reader = as_data(Numbers(lambda number: bad(number) if number == 3 else good(number))).reader(0)
         assert values(reader, 9) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
@@ -154,7 +154,7 @@ class TestTrouble:
             as_data(Numbers(lambda number: forever.wait()))
         forever.set()
 
-    def test_a_stream_that_becomes_empty_is_told(self):
+    def test_a_stream_that_becomes_empty_is_reported(self):
         numbers = Numbers()
         reader = as_data(numbers).reader(0)
         numbers.count = 0

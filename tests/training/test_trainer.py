@@ -133,7 +133,7 @@ class TestLearning:
             ours = trainer(Small(tool=tool.removeprefix("torch ")), seed=3)
             np.testing.assert_allclose(weights, trained(ours, ours.model_host.genesis, rounds=10), rtol=0, atol=1e-6)
 
-    def test_the_schedule_follows_the_step_it_is_told(self):
+    def test_the_schedule_follows_the_step_it_is_given(self):
         class Late(Small):
             def rate(self, step):
                 return 1.0 if step >= 100 else 0.0
@@ -302,7 +302,7 @@ class TestResuming:
 
 class TestBadLuck:
     @pytest.mark.parametrize("tool", ["sgd", "adamw", "torch adamw"])
-    def test_a_loss_that_is_no_number_is_told_and_training_goes_on(self, tool):
+    def test_a_loss_that_is_no_number_is_reported_and_training_goes_on(self, tool):
         one = trainer(Breaks(tool=tool))
         weights = one.steps(one.model_host.genesis, 3).weights
         kept = weights.copy()

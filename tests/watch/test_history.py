@@ -37,7 +37,7 @@ def test_bounded_ordered_and_never_two_of_one_time(times: list[float], most: int
     assert kept == sorted(set(kept))
 
 
-def test_a_long_run_keeps_its_beginning_and_its_newest_moments() -> None:
+def test_a_long_run_keeps_its_beginning_and_its_latest_moments() -> None:
     history = PictureHistory(100)
     for time in range(10_000):
         history.add(picture(float(time)))

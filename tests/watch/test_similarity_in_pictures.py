@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from p2pnode.jobs.train.plan import TrainPlan, train_entry
+from p2pnode.jobs.train.plan import TrainPlan
 from p2pnode.similarity.communities import MAX_VIEW
 from p2pnode.similarity.fingerprint import FINGERPRINT_BYTES, HEADER_BYTES, VERSION
 from p2pnode.watch.figures.trees import TOO_FEW, plot_dendrogram, plot_similarity
@@ -17,6 +17,7 @@ from p2pnode.watch.graph import PeerGraph
 from p2pnode.watch.similarity import annealed, communities_of, similarity_of, with_similarity
 from p2pnode.wire.run import Manifest
 from p2pnode.wire.status import ExchangeRow, PeerState
+from tests.jobs.train.setups import train_entry
 from tests.known import known
 
 PLAN = TrainPlan("digits", "1", {}, 10, "0" * 64, "0" * 64, "0" * 64, 1, round_seconds=2.0)

@@ -55,7 +55,7 @@ def test_without_the_package_one_line_says_what_to_do(monkeypatch: pytest.Monkey
         check_installed()
 
 
-def test_the_door_says_so_before_anything_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_command_line_says_so_before_anything_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tensorboard, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match="pip install tensorboard"):
         run_node(Options(data_dir=tmp_path / "node", output=OutputOptions(tensorboard=tmp_path / "curves")))

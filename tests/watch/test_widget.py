@@ -26,7 +26,7 @@ def picture(time: float) -> PeerGraph:
     return PeerGraph(time, "a", "run", "connected", "", peers, edges, fingerprints={"a": b"x"})
 
 
-def test_the_newest_or_the_one_asked_for_is_shown() -> None:
+def test_the_latest_or_the_one_asked_for_is_shown() -> None:
     seen = [picture(float(time)) for time in range(4)]
     widget = SwarmView(lambda: seen).widget()
     assert widget.moments == [0.0, 1.0, 2.0, 3.0]
@@ -39,7 +39,7 @@ def test_the_newest_or_the_one_asked_for_is_shown() -> None:
     assert widget.picture["time"] == 3.0
 
 
-def test_what_is_looked_at_stays_and_the_newest_moves_on() -> None:
+def test_what_is_looked_at_stays_and_the_latest_moves_on() -> None:
     seen = [picture(float(time)) for time in range(6)]
     live, held = SwarmWidget(lambda: seen), SwarmWidget(lambda: seen)
     held.at = 4

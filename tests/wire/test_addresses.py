@@ -75,7 +75,7 @@ def test_listening_takes_a_port_or_an_address() -> None:
         parse_listen(EXAMPLE)
 
 
-def test_others_are_told_the_best_addresses_first() -> None:
+def test_others_get_the_best_addresses_first() -> None:
     loopback, lan, public = "/ip4/127.0.0.1/tcp/1", "/ip4/192.168.1.2/tcp/1", "/ip4/8.8.4.4/tcp/1"
     relayed = f"/ip4/8.8.8.8/tcp/1/p2p/{PEER}/p2p-circuit"
     assert useful([loopback, relayed, lan, public, lan], 4) == (public, lan, relayed)

@@ -127,7 +127,7 @@ def test_one_wrong_character_is_named(data):
         ("2" * 5000, "too long"),
     ],
 )
-def test_what_is_wrong_with_a_code_is_told_in_one_line(damaged, says):
+def test_what_is_wrong_with_a_code_is_reported_in_one_line(damaged, says):
     with pytest.raises(UsageError) as caught:
         decode_invite(damaged)
     assert says in str(caught.value)

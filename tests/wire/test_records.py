@@ -142,7 +142,7 @@ def test_the_store_keeps_each_peers_longest_lived_record(script: list[tuple[str,
     assert len(store) == len(alive)
 
 
-def test_reading_takes_each_peers_newest_good_record_from_lying_storers() -> None:
+def test_reading_takes_each_peers_latest_good_record_from_lying_storers() -> None:
     old, new = record(b"old", NOW + 30), record(b"new", NOW + 90)
     forged = msgspec.structs.replace(new, value=b"forged", expiry=NOW + 120)
     nan = msgspec.structs.replace(new, expiry=math.nan)

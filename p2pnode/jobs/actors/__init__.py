@@ -2,5 +2,5 @@
 
 Start with ppo.py (the algorithm, in one file) and task.py (what a user writes). advantage.py and rollout.py are the
 pure core; critic.py is the shared value network; experience.py keeps what others collected; trust.py decides whether
-the shared critic is used. job.py runs the laptop's part, owner.py that of the critic's owner.
+the shared critic is used. learner.py is one laptop's learning, job.py runs it and the critic where this node owns it.
 """

@@ -39,7 +39,7 @@ Begun = Literal["resumed", "caught up", "first weights"]
 
 @dataclass(frozen=True)
 class BlockSetup:
-    """By what the blocks of a model are shared: what all members agreed on."""
+    """How the blocks of a model are shared: what all members agreed on."""
 
     genesis: bytes  # hash of the model's first weights
     policy: str

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 from ... import __version__
 from ...discovery.services import Services
+from ...merging.capabilities import TracesAuthors
 from ...storage.files import write_whole
 from ...storage.state_file import SUFFIXES, check_target, pack_state
 from ...wire.control import ControlAnswer, ControlRequest
 from ...wire.errors import UsageError
-from ..model.authors import ban, find_author
+from ...wire.ids import short
+from ..model.authors import execute_about_authors
 
 if TYPE_CHECKING:
     from .job import LoopJob
@@ -39,19 +41,13 @@ async def execute(request: ControlRequest, job: LoopJob, services: Services) -> 
         return ControlAnswer(shards=tuple(rows))
     if request.do not in ("blame", "revert", "ban", "unban"):
         raise UsageError(f"a run of training loops has no {request.do!r}")
-    authors, layout = job.policy.can.authors, job.source.layout
-    if authors is None:
-        raise UsageError("this run's policy does not know whose work is in the weights; only deltaset does")
-    if request.do in ("ban", "unban"):
-        return await ban(request, job, authors, services)
-    if request.do == "blame":
-        return ControlAnswer(blame=await services.seams.compute(lambda: authors.shares(layout)))
-    peer = find_author(request.peer, authors.authors(), {known.id: known.name for known in services.table})
-    kept = await services.seams.compute(lambda: authors.leave_out(peer))
-    await job.save()
-    summary = f"{peer} is left out of this node's weights: {kept} entries, and all that come"
-    services.events.say("reverted", summary)
-    return ControlAnswer(said=summary)
+    return await execute_about_authors(request, job, job.source.layout, leave_out, services)
+
+
+def leave_out(authors: TracesAuthors, peer: str) -> str:
+    """Heavy. Leave a peer's work out; returns a summary."""
+    kept = authors.leave_out(peer)
+    return f"{short(peer)} is left out of this node's weights: {kept} entries, and all that come"
 
 
 def export(file: Path, job: LoopJob, shared: bool, now: float) -> str:

@@ -105,7 +105,7 @@ class Handover:
         """Copies out what no round has shared yet, with what was handed back. Called by the loop when it ends."""
         self.settle()
         with self._lock:
-            if self._copy is None and self.total > self._counted:
+            if self._copy is None and self.uncounted:
                 self._copy_out()
 
     def _apply(self, change: WeightsChange) -> None:
@@ -118,7 +118,7 @@ class Handover:
 
     def _copy_out(self) -> None:
         self._weights.check()
-        self._copy = WeightsCopy(self._weights.read(), self.total - self._counted, self.total)
+        self._copy = WeightsCopy(self._weights.read(), self.uncounted, self.total)
         self._counted, self._due = self.total, None
         self._wake()
 

@@ -84,7 +84,7 @@ class StepCount:
         self._handover = handover
 
     def own(self, total: int | None = None) -> int:
-        """Of this node, when its loop has made `total` steps; now by default."""
+        """The steps of this node when its loop has made `total` steps; now by default."""
         return max(0, self.before + (self._handover.total if total is None else total))
 
     def state(self) -> Arrays:

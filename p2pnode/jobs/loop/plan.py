@@ -69,7 +69,7 @@ def write_plan(plan: LoopPlan) -> dict[str, Any]:
 
 
 def rows_hash(rows: TensorRows) -> str:
-    """By which members see whether they share the same tensors."""
+    """A hash by which members see whether they share the same tensors."""
     return blake3(msgspec.msgpack.encode(("p2pnode loop layout 1", rows))).hexdigest()
 
 

@@ -125,7 +125,6 @@ async def prepare(entry: dict[str, Any], options: LoopOptions, context: JobConte
     plan, services, source = read_plan(entry), context.services, options.source
     seams, storage = services.seams, services.seams.storage
     check_source(plan, options)
-    founded = context.founder == services.identity.peer_id
     genesis = await seams.compute(lambda: saved_genesis(storage, context.folder, plan))
     begins = False  # whether the loop's own weights are where the run begins
     if genesis is None:
@@ -144,11 +143,11 @@ async def prepare(entry: dict[str, Any], options: LoopOptions, context: JobConte
     background = BackgroundWorker() if seams.threaded else run_now
     policy = fresh_policy(plan, source, genesis, services.identity, context.name, background, context)
     job = LoopJob(context, policy, plan, options)
-    await job.hand_first(founded=await _find_start(job, services, founded) and begins)
+    await job.hand_first(founded=await _find_start(job, services) and begins)
     return job
 
 
-async def _find_start(job: LoopJob, services: Services, founded: bool) -> bool:
+async def _find_start(job: LoopJob, services: Services) -> bool:
     """Resume what this node saved, else catch up with the run, else begin at the first weights: then returns True."""
     task = job.plan.task
     if await job.resume():

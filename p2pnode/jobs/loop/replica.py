@@ -17,13 +17,12 @@ import numpy as np
 import torch
 from blake3 import blake3
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
-from torch.nn.modules.dropout import _DropoutNd
 
 from ...compression.weights import Doubles, Floats
 from ...similarity.fingerprint import INPUTS, Projection
 from ...tasks.task import Evaluation
 from ...training.fingerprinter import as_rows, last_hidden, with_weights
+from ...training.input_statistics import fit_statistics, norms_of
 from ...wire.errors import LocalProblem
 from .weights import split_vector
 
@@ -31,15 +30,6 @@ KEPT_INPUTS = 16  # batches of the loop that statistics are estimated on
 KEEP_EVERY = 4  # steps
 
 Evaluate = Callable[[nn.Module], Any]
-
-
-def has_statistics(model: nn.Module) -> bool:
-    """Whether a model keeps statistics of its inputs: BatchNorm, or InstanceNorm with `track_running_stats`."""
-    return bool(_norms(model))
-
-
-def _norms(model: nn.Module) -> list[Any]:
-    return [module for module in model.modules() if isinstance(module, _NormBase) and module.running_mean is not None]
 
 
 class RecentInputs:
@@ -111,26 +101,11 @@ class Replica:
             yield self.model
 
     def _fit_statistics(self) -> None:
-        """Estimate statistics of inputs as a plain mean over the loop's latest batches, without dropout."""
+        """Estimate statistics of inputs on the loop's latest batches."""
         batches = self._inputs.all() if self._inputs is not None else []
-        norms = _norms(self.model)
-        if not batches or not norms:
-            return
-        self.model.train()
-        for module in self.model.modules():
-            if isinstance(module, _DropoutNd):
-                module.eval()
-        momenta = [module.momentum for module in norms]
-        for module in norms:
-            module.reset_running_stats()
-        try:
-            for number, (args, kwargs) in enumerate(batches):
-                for module in norms:  # BatchNorm takes the mean by itself
-                    module.momentum = None if isinstance(module, _BatchNorm) else 1 / (1 + number)
-                self.model(*args, **kwargs)
-        finally:
-            for module, momentum in zip(norms, momenta, strict=True):
-                module.momentum = momentum
+        norms = norms_of(self.model)
+        if batches and norms:
+            fit_statistics(self.model, norms, batches, lambda call: self.model(*call[0], **call[1]))
 
     def evaluate(self, weights: Floats, evaluate: Evaluate) -> Evaluation:
         """What the user's function says of these weights. LocalProblem when it raises, or returns no numbers."""

@@ -47,7 +47,7 @@ class LoopSource:
     version: str
     buffers: Buffers
     state_dict: Callable[[Any], dict[str, Any]]  # heavy: weights → the whole model's state dict on the CPU
-    config: Callable[[], dict[str, bytes]]  # files that belong beside an exported model, by name
+    config: Callable[[], dict[str, bytes]]  # files that belong into the folder of an exported model, by name
     file_name: str = "model.safetensors"  # that `from_pretrained` looks for
     replica: Replica | None = None
     evaluate: Evaluate | None = None
@@ -58,6 +58,11 @@ class LoopSource:
     lineage: tuple[int, int] = (0, 0)  # steps of the lineage when the loop had made so many itself
     evaluation: Evaluation | None = None  # of the shared model, by the user's evaluate function
     closing: threading.Event = field(default_factory=threading.Event)  # the loop has ended: share the rest and leave
+    problem: BaseException | None = None  # what ended the node, if that was no farewell
+
+    def node_ended(self, problem: BaseException | None) -> None:
+        """The node is gone; the loop hears of the problem at its next step. In the node's thread."""
+        self.problem = problem
 
     @property
     def steps(self) -> int:

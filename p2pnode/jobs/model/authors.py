@@ -1,9 +1,11 @@
-"""Finds the author of entries that a user means, and excludes one by a signed veto."""
+"""Commands about the authors of entries: whose work is in the weights, leave somebody out, ban by a signed veto."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ...compression.weights import WeightLayout
 from ...merging.capabilities import TracesAuthors
 from ...merging.deltaset.vetoes import VetoCount
 from ...wire.control import ControlAnswer, ControlRequest
@@ -27,7 +29,32 @@ def find_author(name: str, authors: set[str], names: dict[str, str]) -> str:
     )
 
 
-async def ban(request: ControlRequest, job: ModelJob, authors: TracesAuthors, services: Services) -> ControlAnswer:
+async def execute_about_authors(
+    request: ControlRequest,
+    job: ModelJob,
+    layout: WeightLayout,
+    leave_out: Callable[[TracesAuthors, str], str],
+    services: Services,
+) -> ControlAnswer:
+    """Carry out `blame`, `revert`, `ban` or `unban`. UsageError where the policy knows no authors.
+
+    `leave_out` is what `revert` does, heavy; it returns a summary.
+    """
+    authors = job.policy.can.authors
+    if authors is None:
+        raise UsageError("this run's policy does not know whose work is in the weights; only deltaset does")
+    if request.do in ("ban", "unban"):
+        return await _ban(request, job, authors, services)
+    if request.do == "blame":
+        return ControlAnswer(blame=await services.seams.compute(lambda: authors.shares(layout)))
+    peer = find_author(request.peer, authors.authors(), {known.id: known.name for known in services.table})
+    summary = await services.seams.compute(lambda: leave_out(authors, peer))
+    await job.save()
+    services.events.say("reverted", summary)
+    return ControlAnswer(said=summary)
+
+
+async def _ban(request: ControlRequest, job: ModelJob, authors: TracesAuthors, services: Services) -> ControlAnswer:
     """Sign a veto against an author, or withdraw it; returns what follows. UsageError for an unknown author."""
     known = authors.authors() | set(authors.vetoes())
     peer = find_author(request.peer, known, {one.id: one.name for one in services.table})

@@ -44,7 +44,7 @@ class PathMove(NamedTuple):
 
 
 def write_worker(worker: Worker) -> bytes:
-    """As it is announced, in 27 bytes."""
+    """The worker as it is announced, in 27 bytes."""
     trained, able = (sum(1 << path for path in paths) for paths in (worker.paths, worker.able))
     losses = (_short(worker.loss), _short(worker.loss_by_beginning))
     return _FORMAT.pack(_VERSION, worker.speed, trained, able, min(worker.rounds, 0xFFFF), *losses)
@@ -95,7 +95,7 @@ def _next_move(table: Mapping[str, Worker], needs: Sequence[float]) -> PathMove 
         if not worker.paths and worker.able:
             path = next(path for path in poorest if path in worker.able)
             return PathMove(peer, frozenset((path,)), "it has the most samples for those who train it")
-    return _relief(table, power, poorest) or _gain(table, power, needs, poorest)
+    return _relief(table, poorest) or _gain(table, power, needs, poorest)
 
 
 def powers(table: Mapping[str, Worker], paths: int) -> list[float]:
@@ -135,7 +135,7 @@ def _can_be_spared(table: Mapping[str, Worker], peer: str) -> bool:
     return len(own) == 1 and any(own <= worker.paths for other, worker in table.items() if other != peer)
 
 
-def _relief(table: Mapping[str, Worker], power: Sequence[float], poorest: Sequence[int]) -> PathMove | None:
+def _relief(table: Mapping[str, Worker], poorest: Sequence[int]) -> PathMove | None:
     """A node that takes turns gives up a path that somebody trains all the time."""
     for peer in sorted(table):
         worker = table[peer]

@@ -16,7 +16,6 @@ from ...compression.weights import Floats
 
 Bits = Literal[4, 8]
 LEVELS = {4: 7, 8: 127}
-MAX_DIMENSIONS = 4
 MAX_SCALE = 1e6  # of one level; hidden states and gradients of honest nodes are far below
 _HEAD = struct.Struct("<BB")
 

@@ -1,4 +1,4 @@
-"""From a task to a plan that others can follow, and from a plan back to a model host to train on."""
+"""Makes a plan that others can follow from a task, and a model host to train on from a plan."""
 
 from __future__ import annotations
 

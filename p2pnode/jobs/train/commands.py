@@ -10,9 +10,8 @@ from ...discovery.services import Services
 from ...merging.capabilities import TracesAuthors
 from ...tasks.task import Evaluation
 from ...wire.control import ControlAnswer, ControlRequest
-from ...wire.errors import UsageError
 from ...wire.ids import short
-from ..model.authors import ban, find_author
+from ..model.authors import execute_about_authors
 from .export import export, write_model
 
 if TYPE_CHECKING:
@@ -34,18 +33,7 @@ async def execute(request: ControlRequest, job: TrainJob, services: Services) ->
     if request.do == "shards":
         now, shards = services.seams.clock.monotonic(), job.shards
         return ControlAnswer(shards=(shards.one(request.shard, now),) if request.shard else shards.all(now))
-    authors, layout = job.policy.can.authors, job.model_host.layout
-    if authors is None:
-        raise UsageError("this run's policy does not know whose work is in the weights; only deltaset does")
-    if request.do in ("ban", "unban"):
-        return await ban(request, job, authors, services)
-    if request.do == "blame":
-        return ControlAnswer(blame=await services.seams.compute(lambda: authors.shares(layout)))
-    peer = find_author(request.peer, authors.authors(), {known.id: known.name for known in services.table})
-    summary = await services.seams.compute(lambda: revert(job, authors, peer))
-    await job.save()
-    services.events.say("reverted", summary)
-    return ControlAnswer(said=summary)
+    return await execute_about_authors(request, job, job.model_host.layout, partial(revert, job), services)
 
 
 async def _export_settled(request: ControlRequest, job: TrainJob, services: Services) -> ControlAnswer:

@@ -9,7 +9,7 @@ import msgspec
 from ...config.until import MOST_STEPS
 from ...wire.errors import UsageError
 from ...wire.messages import MAX_JOB_FILE_BYTES
-from ...wire.run import MAX_PAIRS, Aim, JobEntry, Manifest
+from ...wire.run import MAX_PAIRS, Aim, Manifest
 from ...wire.types import Sketch
 
 KIND_NAME = "train"
@@ -86,11 +86,6 @@ def write_plan(plan: TrainPlan) -> dict[str, Any]:
     """The plan as a manifest has it, without what it does not have."""
     written: dict[str, Any] = msgspec.to_builtins(plan)
     return {key: value for key, value in written.items() if value is not None}
-
-
-def train_entry(name: str, plan: TrainPlan) -> JobEntry:
-    """A train job as a manifest lists it."""
-    return JobEntry(name, KIND_NAME, write_plan(plan))
 
 
 def train_plans(manifest: Manifest | None) -> dict[str, TrainPlan]:

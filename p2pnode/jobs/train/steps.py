@@ -1,4 +1,4 @@
-"""The local steps of a round, in slices; between slices entries of partners are let in (deltaset/correction.py).
+"""The local steps of a round, in slices; between them entries of partners are let in (merging/deltaset/correction.py).
 
 Each slice is one piece of work for the compute thread. A simulation computes a slice at its beginning; entries that
 arrive while its time passes are for the next one.

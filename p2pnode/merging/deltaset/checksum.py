@@ -53,12 +53,12 @@ def of_delta(delta: SparseDelta, key: int) -> Checksum:
 
 
 def added(one: Checksum, other: Checksum) -> Checksum:
-    """Of a sum; see `less` for a difference."""
+    """The checksum of a sum; see `less` for a difference."""
     return ((one >> _HALF) + (other >> _HALF) & _LOW) << _HALF | (one + other) & _LOW
 
 
 def less(one: Checksum, other: Checksum) -> Checksum:
-    """Of a difference."""
+    """The checksum of a difference."""
     return ((one >> _HALF) - (other >> _HALF) & _LOW) << _HALF | (one - other) & _LOW
 
 

@@ -76,7 +76,7 @@ class EntrySet:
 
     @property
     def exclusions(self) -> dict[Chain, int]:
-        """From which seq on a chain is left out after a fork."""
+        """The seq from which on a chain is left out after a fork."""
         return dict(self._chains.exclusions)
 
     @property

@@ -1,7 +1,7 @@
 """People exclude an author: signed vetoes, and what follows from them. Pure.
 
 Everybody may sign a veto against an author, and withdraw it with a later one. An author is excluded by the veto of one
-moderator, whom the manifest names, or by those of more than half of the other authors. Its entries no longer count from
+moderator that the manifest names, or by those of more than half of the other authors. Its entries no longer count from
 a number on that the veto names: its last REACH entries are taken out, which every node still keeps. Nothing depends on
 when a veto arrives: the latest of each signer against each author counts, and `excluded` is a function of those.
 A veto holds in the circle it was signed in.
@@ -26,7 +26,7 @@ _DOMAIN = b"p2pnode veto 1\0"
 
 
 class LogCut(msgspec.Struct, frozen=True, array_like=True):
-    """From which entry on a log no longer counts. Logs that a veto does not name do not count at all."""
+    """The entry from which on a log no longer counts. Logs that a veto does not name do not count at all."""
 
     incarnation: Annotated[int, msgspec.Meta(ge=0, le=1023)]
     first: Annotated[int, msgspec.Meta(ge=2, lt=1 << 31)]

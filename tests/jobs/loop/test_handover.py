@@ -146,7 +146,7 @@ def test_the_end_of_a_loop_copies_out_the_rest() -> None:
     assert handover.take() is None
 
 
-def test_a_model_that_changed_is_told_to_the_loop() -> None:
+def test_the_loop_learns_that_its_model_changed() -> None:
     weights = FakeWeights()
     handover = Handover(weights)
     handover.end_round_after(1)

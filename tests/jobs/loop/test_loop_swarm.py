@@ -157,7 +157,7 @@ def test_a_run_is_not_founded_with_weights_that_are_not_finite() -> None:
     assert "the model cannot be shared" in str(problem) and "load or initialise it anew" in str(problem)
 
 
-def test_a_model_of_another_layout_is_told_which_parameter_differs() -> None:
+def test_a_model_of_another_layout_gets_the_name_of_the_parameter_that_differs() -> None:
     swarm = LoopSwarm([Loop(0), Loop(1, model=perceptron(1, hidden=25))])
 
     async def scenario(swarm: LoopSwarm) -> str:

@@ -261,7 +261,7 @@ def test_values_that_are_not_finite_leave_the_optimizer_too() -> None:
 # ---- bad input ----
 
 
-def test_an_optimizer_of_another_model_is_told() -> None:
+def test_an_optimizer_of_another_model_is_refused() -> None:
     with pytest.raises(UsageError, match="holds none of the model's parameters; make it from this model's"):
         hooked(nn.Linear(3, 1), sgd(nn.Linear(3, 1)))
 
@@ -295,7 +295,7 @@ def test_a_replaced_parameter_is_noticed() -> None:
         (nn.Linear(1, 1).requires_grad_(False), None, "no trainable parameters; unfreeze some"),
     ],
 )
-def test_what_is_no_model_or_optimizer_is_told(model: Any, optimizer: Any, said: str) -> None:
+def test_what_is_no_model_or_optimizer_is_refused(model: Any, optimizer: Any, said: str) -> None:
     given = torch.optim.SGD([nn.Parameter(torch.ones(1))]) if optimizer is None else optimizer
     with pytest.raises(UsageError, match=said):
         hooked(model, given)

@@ -100,7 +100,7 @@ def test_fingerprints_are_of_the_weights_given() -> None:
         take_fingerprint(replica, weights.read(), Probe(torch.ones(64, 5)), projection)
 
 
-def test_a_users_error_and_nonsense_are_told() -> None:
+def test_a_users_error_and_nonsense_are_reported() -> None:
     replica, weights = made(Model())
     with pytest.raises(LocalProblem, match=r"evaluate\(\) raised ZeroDivisionError"):
         replica.evaluate(weights.read(), lambda model: 1 / 0)

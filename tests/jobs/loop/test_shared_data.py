@@ -122,7 +122,7 @@ class Random(Listed):
         ({"x": torch.ones(2), "y": torch.ones(3)}, "columns of unequal length"),
     ],
 )
-def test_what_cannot_travel_is_told(given: Any, said: str) -> None:
+def test_what_cannot_travel_is_reported(given: Any, said: str) -> None:
     with pytest.raises(UsageError, match="share=") as error:
         SharedData(given)
     assert said in str(error.value)
@@ -135,7 +135,7 @@ def test_ranks_do_not_share_data_since_theirs_would_grow_apart() -> None:
         HookedLoop(model, optimizer, LoopExtras(share=[torch.ones(2)]), Ranks(0, 2))
 
 
-def test_other_samples_than_the_runs_are_told() -> None:
+def test_other_samples_than_the_runs_are_reported() -> None:
     run = SharedData(Listed([(torch.ones(2), 1)])).columns()
     assert different_samples(run, SharedData(Listed([(torch.zeros(2), 0)])).form()) == ""
     shape = different_samples(run, SharedData(Listed([(torch.ones(3), 1)])).form())
@@ -230,8 +230,8 @@ def test_labels_that_the_founders_data_do_not_have_stay_home_and_are_refused() -
         assert not swarm.job(1).shards.driver.ids()  # type: ignore[union-attr]
 
     run_loops(swarm, scenario)
-    told = next(text for text in said if "do not travel" in text)
-    assert "y has numbers beyond 0 to 1, which the founder's data have" in told and "`classes`" in told
+    warning = next(text for text in said if "do not travel" in text)
+    assert "y has numbers beyond 0 to 1, which the founder's data have" in warning and "`classes`" in warning
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_labels_that_the_founders_data_do_not_have_stay_home_and_are_refused() -
         (Listed([(torch.ones(2), 1)]), Listed([(torch.ones(3), 1)]), "its samples have x as float32 [3]"),
     ],
 )
-def test_data_that_do_not_fit_the_run_are_told(founder: Any, joiner: Any, said: str) -> None:
+def test_data_that_do_not_fit_the_run_are_reported(founder: Any, joiner: Any, said: str) -> None:
     swarm = LoopSwarm([Loop(0, share=founder), Loop(1, share=joiner)])
 
     async def scenario(swarm: LoopSwarm) -> BaseException | None:

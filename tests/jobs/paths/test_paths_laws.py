@@ -42,7 +42,7 @@ def test_names_of_paths_are_read_back_and_all_different(grid: PathGrid) -> None:
 
 
 @given(grids())
-def test_a_block_is_shared_by_whom_its_level_says(grid: PathGrid) -> None:
+def test_a_block_is_shared_by_the_paths_of_its_level(grid: PathGrid) -> None:
     assert grid.owners[ENDS] == tuple(range(grid.paths))
     for path in range(grid.paths):
         blocks = grid.blocks(path)

@@ -68,7 +68,7 @@ class Report:
     complete: bool = False
     fenced_counted: int = 0  # chains in which one term has steps of two owners
     items_twice: int = 0
-    unequal: int = 0  # states from which nodes that have told each other everything differ
+    unequal: int = 0  # states in which nodes still differ once each knows what the other knows
     taken_back: int = 0  # states in which a node took back steps of a replaced owner
 
 
@@ -189,7 +189,7 @@ class Checker:
         self.report.items_twice += len(set(items)) < len(items)
 
     def _check(self, state: State) -> None:
-        """Whatever has happened: once all have told each other everything, all have the chain of the highest rank."""
+        """Whatever has happened: once all know what the others know, all have the chain of the highest rank."""
         after, places = state, range(len(state))
         for me, other in [(me, other) for _ in range(2) for me in places for other in places if me != other]:
             after = self._hear(after, me, other)

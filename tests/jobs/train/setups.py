@@ -16,9 +16,9 @@ from p2pnode.discovery.services import Services
 from p2pnode.jobs.contract import JobContext
 from p2pnode.jobs.scheduler import Scheduler
 from p2pnode.jobs.train.options import TrainSetup
-from p2pnode.jobs.train.plan import TrainPlan
+from p2pnode.jobs.train.plan import TrainPlan, write_plan
 from p2pnode.runtime.calls import JobCalls
-from p2pnode.wire.run import RunAccess
+from p2pnode.wire.run import JobEntry, RunAccess
 
 HASH = "ab" * 32
 
@@ -42,6 +42,11 @@ def job_context(services: Services, access: RunAccess, name: str = "main", role:
     compute = Scheduler(services.seams.compute, services.seams.clock).add(name)
     membership = Membership(SelfDescription("me", role, access.tag, ()), services)
     return JobContext(name, services, JobCalls(services.calls, access, me, name), membership, compute, me, 0.0)
+
+
+def train_entry(name: str, plan: TrainPlan) -> JobEntry:
+    """A train job as a manifest lists it."""
+    return JobEntry(name, "train", write_plan(plan))
 
 
 def with_options(setup: TrainSetup, **options: Any) -> TrainSetup:

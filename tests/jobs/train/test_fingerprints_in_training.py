@@ -143,7 +143,7 @@ class Lonely(Lines):
 @pytest.mark.parametrize(
     ("task", "words"), [(Lines(), ""), (OtherVersion(), "its probe is not the run's"), (Lonely(), "probe() raised")]
 )
-def test_a_node_that_cannot_be_compared_with_others_is_told(task: Lines, words: str) -> None:
+def test_a_node_that_cannot_be_compared_with_others_says_so(task: Lines, words: str) -> None:
     async def main() -> tuple[Setup, Fingerprinter | None]:
         made = Setup(task)
         plan = make_plan(ModelHost(Lines(), "cpu", seed=1), TrainOptions(), seed=1)

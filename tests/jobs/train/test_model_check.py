@@ -97,7 +97,7 @@ def check(founder: ModelHost, joiner: ModelHost) -> bool:
         ({"turned": 1}, "its labels are not; number the classes"),
     ],
 )
-def test_a_joiner_with_another_model_is_told_what_differs(options: dict[str, Any], words: str) -> None:
+def test_a_joiner_with_another_model_learns_what_differs(options: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match="this node's model of 'blobs' is not the run's") as raised:
         check(host(), host(**options))
     assert words in str(raised.value)

@@ -200,7 +200,7 @@ def test_training_on_a_shard_is_signed_as_a_visit_that_others_can_check() -> Non
     assert one.visited()[0] and shard in one.visited()[0]
 
 
-def test_labels_of_data_that_stays_home_are_not_told_to_peers() -> None:
+def test_labels_of_data_that_stays_home_are_not_sent_to_peers() -> None:
     open, closed = work(), work(rows=np.arange(64))
     for one in (open, closed):
         one._trainer.use(ROWS)

@@ -107,7 +107,7 @@ def replace_plan(**values: Any) -> TrainPlan:
     return msgspec.structs.replace(PLAN, **values)
 
 
-def test_what_cannot_be_offered_is_told_to_the_founder(tmp_path: Path) -> None:
+def test_the_founder_learns_what_cannot_be_offered(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_bytes(b"#" * (MAX_JOB_FILE_BYTES + 1))
     source, note = task_source(str(file))
@@ -266,13 +266,13 @@ def test_a_file_that_no_member_gives_is_reported() -> None:
     assert joining.storage.names(FOLDER) == []
 
 
-def test_a_task_that_is_nowhere_is_told_before_joining() -> None:
+def test_a_task_that_is_nowhere_is_reported_before_joining() -> None:
     with pytest.raises(UsageError, match="'mine', which is not installed here; ask the founder for its file"):
         Joining().admit(plan=replace_plan(source=None))
     Joining().admit(plan=replace_plan(task="digits", source=None))
 
 
-def test_a_file_of_ones_own_counts_and_a_difference_is_told(tmp_path: Path) -> None:
+def test_a_file_of_ones_own_counts_and_a_difference_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "theirs.py"
     file.write_bytes(CONTENT)
     joining = Joining()

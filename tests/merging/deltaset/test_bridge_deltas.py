@@ -35,7 +35,7 @@ def deltas(change: Units) -> list[SparseDelta]:
     return [SparseDelta(len(change), every, half), SparseDelta(len(change), every[5:], (change - half)[5:])]
 
 
-def test_what_changed_most_is_told() -> None:
+def test_what_changed_most_is_sent() -> None:
     places = most_changed(len(NOW), deltas(NOW - THEN), 100)
     change = NOW - THEN
     change[:5] //= 2  # of which the second entry has nothing
@@ -58,7 +58,7 @@ def test_a_bridge_goes_about_half_the_way_where_they_changed() -> None:
     assert np.array_equal(mine[elsewhere], NOW[elsewhere])
 
 
-def test_what_is_told_of_weights_is_near_them_and_within_the_grid() -> None:
+def test_what_is_sent_of_weights_is_near_them_and_within_the_grid() -> None:
     edge = np.array([MAX_UNITS, -MAX_UNITS, MAX_UNITS - 1, 0, 127, -129], np.int32)
     sampled = sample(edge, np.arange(6, dtype=np.uint32)).values
     assert (np.abs(sampled - edge) <= COARSE // 2).all()

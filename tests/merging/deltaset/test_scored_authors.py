@@ -72,7 +72,7 @@ def test_entries_carry_a_hint_only_where_the_selector_gives_one() -> None:
         assert {bool(entry.hint) for entry in peer.policy.set.log} == {has_hint}
 
 
-def test_a_short_link_is_told_to_the_rule() -> None:
+def test_the_rule_knows_of_a_short_link() -> None:
     """A byte budget that the round's entry fills makes the link short; one with room does not."""
     (peer, *_) = run({"granularity": RULE})
     begun = peer.policy.start()

@@ -163,7 +163,7 @@ def test_entries_that_come_along_are_not_taken_on_trust() -> None:
         take_over(*given_by(source), RULES, None, b"\xc1")
 
 
-def test_what_comes_along_is_bounded_and_the_newest() -> None:
+def test_what_comes_along_is_bounded_and_the_latest() -> None:
     long = chain(0, 6)
     padded = [msgspec.structs.replace(one, payload=bytes(KEPT_LEAST_BYTES // 8)) for one in long]
     chains = msgspec.msgpack.decode(encode_kept([padded, padded], RULES), type=list[list[bytes]])

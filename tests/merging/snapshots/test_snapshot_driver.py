@@ -432,7 +432,7 @@ def test_damage_in_memory_is_found_by_oneself_and_mended_by_others() -> None:
     in_swarm(3, SMALL, test)
 
 
-def test_weights_that_differ_at_equal_digests_are_noticed_told_and_mended_by_who_is_outvoted() -> None:
+def test_weights_that_differ_at_equal_digests_are_noticed_and_mended_by_the_node_that_is_outvoted() -> None:
     """Its array and its checksum agree with each other: only comparing with others can show it."""
 
     async def test(swarm: Swarm) -> None:

@@ -135,7 +135,7 @@ def test_a_takeover_never_licenses_dropping():
 @pytest.mark.parametrize(
     "signature", [sign_release(EVE, GIVEN, A), sign_release(BOB, GIVEN, E), sign_release(BOB, CLAIM, A), b""]
 )
-def test_only_the_holder_releases_and_only_whom_it_names(signature):
+def test_only_the_holder_releases_and_only_the_peer_it_names(signature):
     with pytest.raises(ValueError, match="not signed by the holder"):
         check_release(GIVEN, A, signature)
 

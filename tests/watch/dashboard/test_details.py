@@ -55,7 +55,7 @@ async def asked(node: FakeNode, *paths: str) -> list:
         return [json.loads((await get(place, path))[1]) for path in paths]
 
 
-async def test_shards_are_told_apart_from_the_pictures() -> None:
+async def test_shards_are_served_apart_from_the_pictures() -> None:
     shard = ShardRow("s1", 64, 4096, "fox", states={"active": 60, "reserve": 4}, confidence=0.7)
     rows, picture = await asked(FakeNode(shards=(shard,)), "api/shards", "api/view")
     assert [(row["id"], row["states"], row["confidence"]) for row in rows] == [("s1", shard.states, 0.7)]
@@ -97,7 +97,7 @@ async def test_the_lineage_is_worked_out_seldom_however_often_it_is_asked_for(mo
     assert node.asked == ["blame", "blame"]
 
 
-async def test_similarity_is_told_of_those_whose_fingerprints_can_be_compared() -> None:
+async def test_similarity_is_served_for_peers_whose_fingerprints_can_be_compared() -> None:
     (found,) = await asked(Learner(), "api/similarity")
     assert found == {"peers": ["fox", "owl"], "table": [[100, 100], [100, 100]]}
     assert await asked(Learner("this node only looks"), "api/similarity") == [{"peers": [], "table": []}]

@@ -31,7 +31,7 @@ def test_only_counters_are_drawn_as_rates() -> None:
     assert {KINDS[name] for name in rated} == {"counter"}
 
 
-def test_panels_lie_beside_each_other() -> None:
+def test_panels_lie_side_by_side() -> None:
     assert len({panel["id"] for panel in BOARD["panels"]}) == len(BOARD["panels"])
     for one, other in combinations([panel["gridPos"] for panel in BOARD["panels"]], 2):
         apart_x = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]

@@ -197,7 +197,7 @@ async def test_limits_that_cannot_be_are_said_back(body: str) -> None:
         assert answer["problem"]
 
 
-def test_the_past_is_thinned_evenly_and_ends_with_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_past_is_thinned_evenly_and_ends_with_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "PAST_ROWS", 20)
     looking = feed.Feed(FakeNode())  # two peers
     times = [looking.look().time for _ in range(25)]
@@ -248,7 +248,7 @@ async def test_a_connection_that_asks_for_nothing_is_closed(sent: bytes, monkeyp
         writer.close()
 
 
-async def test_when_all_are_being_answered_the_next_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_when_all_are_being_answered_the_next_gets_that_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "MAX_CONNECTIONS", 3)
     async with served(FakeNode(), "127.0.0.1", 0) as place, aiohttp.ClientSession() as session:
         watching = [await session.get(place.address + "api/live") for _ in range(3)]

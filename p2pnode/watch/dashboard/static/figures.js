@@ -580,5 +580,6 @@ export const WORDS = {
  "loop": "A job whose local steps come from a training loop of the user's own (p2pnode.join).",
  "queue": "One of several models that a job of the kind queues trains ([queues.md](queues.md)).",
  "lease": "The signed right of one node at a time to own a piece of work, such as a queue.",
- "path": "A chain of blocks that one node trains, one of several through a model ([paths.md](paths.md))."
+ "path": "A chain of blocks that one node trains, one of several through a model ([paths.md](paths.md)).",
+ "expert": "The levels of a path that a member has trained on data of its own and offers to the others."
 };
