@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -38,15 +39,20 @@ def owner_of(name: str, node: NodeProcess) -> str:
     return str(queues_of(node).get(name, {}).get("owner", ""))
 
 
-def waiting_at(node: NodeProcess) -> int | None:
-    """How many of its own items are not applied yet; None where it does not say."""
-    figures = node.status()["jobs"]["zoo"]["state"].get("figures", ())
-    return next((figure["value"] for figure in figures if figure["name"] == "items_waiting"), None)
+def figure_of(node: NodeProcess, name: str) -> int | None:
+    """A figure that a node shows of its queues; None where it does not say."""
+    figures = node.status().get("jobs", {}).get("zoo", {}).get("state", {}).get("figures", ())
+    return next((figure["value"] for figure in figures if figure["name"] == name), None)
+
+
+def all_applied(nodes: Iterable[NodeProcess]) -> bool:
+    """Whether each node sees all items that it made in its log."""
+    return all(figure_of(node, "items_waiting") == 0 for node in nodes)
 
 
 def exported(node: NodeProcess, folder: Path, model: str) -> bytes:
-    """The weights of one model, as a node exports them."""
+    """The weights of one model that members share, as a node exports them."""
     file = folder / f"{node.data_dir.name}-{model}.safetensors"
-    done = node.ask("export", str(file), "--job", f"zoo/{model}", seconds=60.0)
+    done = node.ask("export", str(file), "--job", f"zoo/{model}", "--shared", seconds=60.0)
     assert done.returncode == 0, done.stderr
     return b"".join(part.tobytes() for _, part in sorted(load_file(file).items()))

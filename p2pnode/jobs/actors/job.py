@@ -27,7 +27,8 @@ from ...wire.messages import Message
 from ...wire.status import JobStatus, PeerState
 from ...wire.types import Seconds
 from ..contract import JobContext, JobPace
-from ..leases.keeper import LeaseKeeper
+from ..leases.keeper import open_lease
+from ..leases.messages import LeaseTaken, OfferLease
 from ..leases.watch import turn_order
 from ..model.job import ModelJob, SharingSetup
 from .advantage import Array
@@ -35,14 +36,12 @@ from .critic import MOST, Critic
 from .experience import LatestByActor
 from .learner import CRITIC_BATCH, KEPT, Learned, NoPolicy, PolicyLearner, lessons
 from .messages import (
-    CriticTaken,
     Judge,
     Judged,
     LaptopFacts,
     LaptopMet,
     MeetLaptop,
     MemberFacts,
-    OfferCritic,
     RolloutShared,
     ShareRollout,
     read_experience,
@@ -89,7 +88,7 @@ class ActorsJob(ModelJob):
         self.speed = 0.0  # steps of the environments a second
         self.facts: dict[PeerId, tuple[MemberFacts, Seconds]] = {}  # what members said, and when
         self.curve = ReturnCurve()
-        self.keeper = LeaseKeeper(context, LEASE, settings.lease, self._say_owner)
+        self.keeper = open_lease(context, LEASE, settings.lease, self._say_owner)
         self._options = options
         self._begun: Floats = np.empty(0, np.float32)  # the weights from which the critic's unpublished steps began
         self._taught = 0  # gradient steps since
@@ -113,7 +112,7 @@ class ActorsJob(ModelJob):
             MeetLaptop: self._answer_meet,
             Judge: self._answer_judge,
             ShareRollout: self._answer_share,
-            OfferCritic: self._answer_offer,
+            OfferLease: self._answer_offer,
         }
         self.routes = self.sharing_routes().plus(Routes(answers))
 
@@ -464,28 +463,17 @@ class ActorsJob(ModelJob):
         facts = ((peer, self.facts.get(peer)) for peer in self.context.members())
         wanted = min((peer for peer, found in facts if found is not None and found[0].prefers), default="")
         if wanted and wanted == self._wanted_by:
-            await self._hand_to(wanted)
+            await self.keeper.give(wanted)
         self._wanted_by = wanted
 
-    async def _hand_to(self, peer: str) -> None:
-        """Hand the critic over. Should that fail, this node takes it again in a later term."""
-        offered = self.keeper.watch.offer(peer)
-        try:
-            answer = await self.context.calls.ask(PeerId(peer), OfferCritic(offered), CriticTaken)
-            self.keeper.hear(answer.lease, None)
-        except (PeerError, NetworkDown):
-            return
-        except ValueError as problem:
-            self._services.fault(peer, f"lease of the critic: {problem}")
-
-    def _answer_offer(self, peer: PeerId, request: OfferCritic) -> CriticTaken:
-        return CriticTaken(self.keeper.accept(peer, request.lease))
+    def _answer_offer(self, peer: PeerId, request: OfferLease) -> LeaseTaken:
+        return self.keeper.accept(peer, request.lease)
 
     async def hand_over(self, limit: Seconds) -> None:
         """Before leaving: give the critic to another, so that nobody has to wait until it is taken over."""
         members = self.context.members()
         if self.keeper.watch.mine and members:
-            await self._hand_to(turn_order(LEASE, members)[0])
+            await self.keeper.give(turn_order(LEASE, members)[0])
 
     # ---- for peers and views ----
 
