@@ -59,6 +59,7 @@ SLICE: Seconds = 0.5
 GIVEN_TO = 8  # members that get a rollout
 UNDER_WAY = KEPT  # rollouts on their way to the owner
 MAX_JUDGING = 16  # rollouts of others that are judged at the same time
+AT_ONCE = 8  # gradient steps of the owner's critic, about 5 ms, for which questions about values wait
 MAX_ARRIVALS = 16  # that are made up for; more come faster than they can be learned from
 MAX_FACTS = 256
 MOST_STEPS = 10_000  # that one entry may tell of (merging/deltaset/entry.py)
@@ -239,12 +240,10 @@ class ActorsJob(ModelJob):
 
     async def _keep_critic(self) -> None:
         """Mode `queue`: teach the critic while this node owns it, else follow its owner."""
-        background = self._services.seams.background
         while True:
             arrived, self._arrivals = min(self._arrivals, MAX_ARRIVALS), 0
             if self.keeper.works() and arrived:
-                await background(partial(self._teach_judge, arrived * self.settings.critic_steps))
-                self._taught += arrived * self.settings.critic_steps
+                await self._teach_judge(arrived * self.settings.critic_steps)
             if not self.keeper.works():
                 self._taught = 0  # steps of a term that is over
             await self._follow(self._judge.weights)
@@ -252,11 +251,23 @@ class ActorsJob(ModelJob):
                 await asyncio.wait_for(self._arrived.wait(), SLICE)
             self._arrived.clear()
 
-    def _teach_judge(self, steps: int) -> None:
-        """Heavy. The owner's critic learns from the latest rollouts of all actors, of each as much."""
-        data = [lessons(rollouts, self._judge, self.settings) for rollouts in self._queue.by_actor().values()]
-        self._judge.learn(data, steps, CRITIC_BATCH)
-        self._newer = self._judge.weights
+    async def _teach_judge(self, steps: int) -> None:
+        """The owner's critic learns from the latest rollouts of all actors, of each as much.
+
+        In short pieces, so that whoever asks for values does not wait, and at most half of the time: the owner's own
+        policy has to learn too.
+        """
+        background, begun = self._services.seams.background, self._clock.monotonic()
+        data = await background(self._lessons)
+        for start in range(0, steps, AT_ONCE):
+            await background(partial(self._judge.learn, data, min(AT_ONCE, steps - start), CRITIC_BATCH))
+        self._newer = await background(lambda: self._judge.weights)
+        self._taught += steps
+        await asyncio.sleep(self._clock.monotonic() - begun)
+
+    def _lessons(self) -> list[tuple[Array, Array]]:
+        """Heavy. What the owner's critic should learn of each actor."""
+        return [lessons(rollouts, self._judge, self.settings) for rollouts in self._queue.by_actor().values()]
 
     # ---- values of the owner ----
 

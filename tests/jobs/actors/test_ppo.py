@@ -14,12 +14,15 @@ from torch import nn
 
 import p2pnode
 from benchmarks.actors_envs import Acrobots, CartPoles, MountainCars
+from p2pnode.config.options import Options
 from p2pnode.jobs.actors.critic import MOST, Critic, critic_layout, first_weights
 from p2pnode.jobs.actors.envs import GymEnvs, open_envs
 from p2pnode.jobs.actors.learner import PolicyLearner, spaces_hash
-from p2pnode.jobs.actors.plan import ActorsPlan, ActorsSettings
+from p2pnode.jobs.actors.plan import ActorsPlan, ActorsSettings, read_options
 from p2pnode.jobs.actors.ppo import ActingPolicy, ActionSpace, Batch, others_batch, own_batch
 from p2pnode.jobs.actors.rollout import MAX_LOG
+from p2pnode.jobs.contract import JobSettings
+from p2pnode.tasks.find import make_policy_task
 from p2pnode.wire.errors import LocalProblem, TaskProblem, UsageError
 
 PLAN = ActorsPlan(1, ActorsSettings(features=8, rollout=64, critic_steps=2))
@@ -276,6 +279,28 @@ def test_what_a_task_may_get_wrong_is_one_line() -> None:
 
     assert "at most 8" in problem(Wordy())
     assert "write env()" in problem(p2pnode.PolicyTask())
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"mode": "quue"}, "mode: Invalid enum value 'quue'; one of queue, replicas, own is possible"),
+        ({"feature": 4}, "has no option 'feature'; did you mean 'features'?"),
+        ({"features": 0}, "features: "),
+        ({"rollout": "many"}, "rollout: "),
+    ],
+)
+def test_slips_in_options_are_one_line(given: dict[str, Any], problem: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        read_options(JobSettings("critic", given, Options(), alone=True))
+    assert problem in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_misspelt_task_is_told_from_those_in_the_file() -> None:
+    """Also where it is not known yet that the run's job is of this kind."""
+    for base in (p2pnode.PolicyTask, p2pnode.Task):
+        with pytest.raises(UsageError, match="known are Heavy, Long, Short, Weak"):
+            make_policy_task("examples/four_policies.py:Nope", {}, base)
 
 
 @pytest.mark.parametrize("reward", [float("nan"), float("inf")])
