@@ -8,7 +8,9 @@ from typing import Any
 
 from safetensors.numpy import load_file
 
-from tests.live.cli_nodes import NodeProcess
+from p2pnode.node import control
+from p2pnode.wire.control import ControlRequest
+from tests.live.cli_nodes import PATIENCE, NodeProcess
 
 
 def queues_of(node: NodeProcess) -> dict[str, dict[str, Any]]:
@@ -53,6 +55,6 @@ def all_applied(nodes: Iterable[NodeProcess]) -> bool:
 def exported(node: NodeProcess, folder: Path, model: str) -> bytes:
     """The weights of one model that members share, as a node exports them."""
     file = folder / f"{node.data_dir.name}-{model}.safetensors"
-    done = node.ask("export", str(file), "--job", f"zoo/{model}", "--shared", seconds=60.0)
-    assert done.returncode == 0, done.stderr
+    request = ControlRequest("export", file=str(file), job=f"zoo/{model}", shared=True)
+    control.ask(node.data_dir, request, PATIENCE * 60.0)
     return b"".join(part.tobytes() for _, part in sorted(load_file(file).items()))

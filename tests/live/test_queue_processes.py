@@ -135,6 +135,9 @@ def test_owners_that_stand_still_or_are_cut_off_lose_nothing(
     wait_for("items of both queues", lambda: all(has_applied(node, 10) for node in nodes), LIMIT)
     by_id = {node.status()["id"]: name for name, node in everyone.items()}
 
+    def owner(node: NodeProcess) -> str:
+        return wait_for("an owner", lambda: by_id.get(owner_of("wide", node)), LIMIT)
+
     def another_takes_over(victim: str, watcher: NodeProcess) -> None:
         wait_for("another owner", lambda: by_id.get(owner_of("wide", watcher), victim) != victim, LIMIT)
         before = applied(watcher)["wide"]
@@ -146,14 +149,14 @@ def test_owners_that_stand_still_or_are_cut_off_lose_nothing(
         known = lambda: queues_of(everyone[victim]).get("wide", {}).get("term")  # noqa: E731
         wait_for("that it follows", lambda: (known() or 0) >= term, LIMIT)
 
-    stopped = by_id[owner_of("wide", ann)]
+    stopped = owner(ann)
     watcher = next(node for name, node in everyone.items() if name != stopped)
     everyone[stopped].process.send_signal(signal.SIGSTOP)
     another_takes_over(stopped, watcher)
     everyone[stopped].process.send_signal(signal.SIGCONT)
     is_back(stopped, watcher)
 
-    cut = by_id[owner_of("wide", watcher)]
+    cut = owner(watcher)
     watcher = next(node for name, node in everyone.items() if name != cut)
     network.cut_off(cut)
     another_takes_over(cut, watcher)

@@ -277,7 +277,7 @@ def test_a_hostile_producer_is_refused_and_costs_itself_reputation() -> None:
 
 def test_queues_move_to_nodes_that_can_spare_more_and_stay_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """The founder begins as the owner of both. Owners hand over after two equal results, and nothing is lost."""
-    moves: list[tuple[float, str, str, str]] = []  # when, which queue, by whom, to whom
+    moves: list[tuple[float, str, str, str]] = []  # when, which queue, from which node, to which
     give = Owner.give
 
     async def noted(owner: Owner, model: QueueModel, to: str) -> None:
