@@ -48,7 +48,8 @@ class NumpyEnvs:
         finals = self.observe(self._state[truncated])
         done = np.flatnonzero(terminated | truncated)
         if len(done):
-            self.episodes += [(self._steps, float(reward)) for reward in self._rewards[done]]
+            returned = self.returned(self._rewards[done], self._age[done])
+            self.episodes += [(self._steps, float(reward)) for reward in returned]
             self._rewards[done] = 0.0
             self._state[done] = self.begin(self._rng, len(done))
             self._age[done] = 0
@@ -65,6 +66,10 @@ class NumpyEnvs:
 
     def observe(self, state: Doubles) -> Array:
         return state.astype(np.float32)
+
+    def returned(self, rewards: Doubles, ages: NDArray[np.int64]) -> Doubles:
+        """The returns of episodes that ended, by their rewards and lengths."""
+        return rewards
 
 
 class CartPoles(NumpyEnvs):
@@ -134,3 +139,43 @@ class Acrobots(NumpyEnvs):
             m * centre**2 + inertia - d2**2 / d1
         )
         return np.stack([w1, w2, -(d2 * a2 + phi1) / d1, a2], axis=1)
+
+
+class MountainCars(NumpyEnvs):
+    """The car in the valley. Besides −1 a step it is rewarded for the energy that it gains, or it would learn nothing.
+
+    Episodes count without that (potential-based shaping, so the best policy is the same).
+    """
+
+    width = 2
+    limit = 200
+    shaping = 100_000.0  # for the energy of one unit; 0.003 carry the car over the hill
+    top_speed = 0.07
+
+    def __init__(self, count: int, force: float = 0.001, gravity: float = 0.0025) -> None:
+        super().__init__(count, 3, 2)
+        self._force, self._gravity = force, gravity
+
+    def begin(self, rng: np.random.Generator, count: int) -> Doubles:
+        return np.stack([rng.uniform(-0.6, -0.4, count), np.zeros(count)], axis=1)
+
+    def observe(self, state: Doubles) -> Array:
+        """Position, and velocity as a share of the highest one."""
+        return (state / (1.0, self.top_speed)).astype(np.float32)
+
+    def move(self, state: Doubles, actions: NDArray[np.float32]) -> tuple[Doubles, Doubles, NDArray[np.bool_]]:
+        x, v = state.T
+        push = (actions.astype(np.float64) - 1.0) * self._force
+        v = np.clip(v + push - self._gravity * np.cos(3 * x), -self.top_speed, self.top_speed)
+        x = np.clip(x + v, -1.2, 0.6)
+        v = np.where((x <= -1.2) & (v < 0), 0.0, v)
+        after = np.stack([x, v], axis=1)
+        gained = self._energy(after) - self._energy(state)
+        return after, self.shaping * gained - 1.0, (x >= 0.5) & (v >= 0.0)
+
+    def returned(self, rewards: Doubles, ages: NDArray[np.int64]) -> Doubles:
+        return -ages.astype(np.float64)
+
+    def _energy(self, state: Doubles) -> Doubles:
+        energy: Doubles = 0.5 * state[:, 1] ** 2 + self._gravity * np.sin(3 * state[:, 0]) / 3
+        return energy

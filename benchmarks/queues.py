@@ -3,10 +3,12 @@
     python -m benchmarks.queues --json [--quick] [--seeds 1,2]
 
 Simulated nodes of different speeds behind 20 Mbit/s links; a local step takes a node equally long for every model.
-`seconds_to_all` is virtual time until every model has reached its target accuracy, looked at every second. Baselines of
-the same run, with the same machines: `round_robin` (the models take turns, each queue has a fixed owner),
-`single_queue` (one queue for all models: one owner, items in the order in which they came), `apart` (each model in a
-run of its own, with its share of the machines, by the default policy).
+`seconds_to_all` is virtual time until every model has reached its target accuracy, looked at every second, by the
+running mean of its weights. Our nodes know the targets and leave out models that have reached theirs. Baselines of the
+same run, with the same machines: `round_robin` (the models take turns, each queue has a fixed owner; no targets),
+`round_robin_with_targets` (the same, leaving out models at their targets), `single_queue` (one queue for all models:
+one owner, items in the order in which they came), `apart` (each model in a run of its own, with its share of the
+machines, by the default policy). Figures are medians over seeds, speedups ratios of these.
 
 `takeover_s` is the time from an owner's death until its queues are applied again. `items_lost`, `items_twice` and
 `heads` (different logs of one queue; 1 is right) are counted after deaths, a split and a quiet time;
@@ -22,7 +24,6 @@ from statistics import median
 from typing import Any
 
 from benchmarks.common import Figures, Report, Row, need_fashion_mnist, numbers, progress, run
-from p2pnode.compression.weights import from_units
 from p2pnode.config.options import JobOptions, Options
 from p2pnode.jobs.queues.job import QueuesJob
 from p2pnode.network.sim import Fault, Links
@@ -32,7 +33,8 @@ from tests.jobs.queues.lease_checker import Checker, Scope
 
 NODES, RATE, LATENCY, SPEEDS = 8, 2.5e6, 0.05, (1.0, 4.0)  # 20 Mbit/s
 LOOK_EVERY = 1.0  # virtual seconds
-LIMIT = 1200.0
+LIMIT = 600.0  # virtual seconds after which a scheme that has not reached all targets is stopped
+SAY_EVERY = 60.0
 Models = Mapping[str, dict[str, Any]]
 FULL: Models = {
     "small": {"task": "digits", "hidden": 16},
@@ -41,6 +43,7 @@ FULL: Models = {
 }
 QUICK: Models = {name: FULL[name] for name in ("small", "wide")}
 TARGETS = {"small": 0.92, "wide": 0.955, "clothes": 0.84}
+SEEDS = [1, 2, 3]  # settings were chosen with seed 1; the others are held back
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,11 @@ class SameMachines(SimTraining):
 
     def speed_of(self, seed: int, index: int) -> float:
         return super().speed_of(seed, self.first + index)
+
+
+def with_targets(models: Models) -> Models:
+    """The same models; each is trained until it has reached its target."""
+    return {name: {**model, "until": f"accuracy:{TARGETS[name]}"} for name, model in models.items()}
 
 
 def scenario(models: Models, seed: int, nodes: int, faults: tuple[Fault, ...] = (), **given: Any) -> Scenario:
@@ -84,15 +92,18 @@ def seconds_to_all(plan: Scenario, models: Models) -> tuple[float, Figures]:
         await simulation.start()
         assert simulation.watch is not None
         reached: dict[str, float] = {}
+        accuracies: dict[str, float] = {}
         now = 0.0
         while now < LIMIT and len(reached) < len(models):
             await simulation.learn(simulation.watch, LOOK_EVERY)
             now += LOOK_EVERY
             for name, model in jobs_of(simulation)[0].models.items() if jobs_of(simulation) else ():
                 if name not in reached and model.log.items:
-                    accuracy = model.trainer.evaluate(from_units(model.log.weights)).accuracy
-                    if accuracy is not None and accuracy >= TARGETS[name]:
+                    accuracies[name] = model.evaluate(model.shared()).accuracy or 0.0
+                    if accuracies[name] >= TARGETS[name]:
                         reached[name] = now
+            if now % SAY_EVERY == 0.0:
+                progress(f"{now:.0f} s: reached {reached}, accuracies {accuracies}")
         cost = costs(simulation)
         await simulation.finish()
         return (now if len(reached) == len(models) else float("inf")), {**cost, **reached}
@@ -193,13 +204,19 @@ def _new_owner_works(jobs: Sequence[QueuesJob]) -> bool:
     )
 
 
+def in_turns(models: Models, seed: int, nodes: int) -> Scenario:
+    """Round robin: the models take turns, and each queue has a fixed owner."""
+    return replace(scenario(models, seed, nodes, priority=False, reallocate=5.0), adjust=fixed_owners(models))
+
+
 def compared(models: Models, seed: int, nodes: int) -> Row:
     """One seed: ours and all baselines."""
-    ours, cost = seconds_to_all(scenario(models, seed, nodes), models)
+    ours, cost = seconds_to_all(scenario(with_targets(models), seed, nodes), models)
     progress(f"seed {seed}: all at their targets after {ours} s, by priority ({cost})")
-    fixed = replace(scenario(models, seed, nodes, priority=False, reallocate=5.0), adjust=fixed_owners(models))
-    turns, _ = seconds_to_all(fixed, models)
+    turns, _ = seconds_to_all(in_turns(models, seed, nodes), models)
     progress(f"seed {seed}: {turns} s in turns")
+    aimed, _ = seconds_to_all(in_turns(with_targets(models), seed, nodes), models)
+    progress(f"seed {seed}: {aimed} s in turns that leave out models at their targets")
     single, _ = seconds_to_all(scenario(models, seed, nodes, priority=False, fixed=True, common=True), models)
     progress(f"seed {seed}: {single} s with one queue for all")
     apart = seconds_apart(models, seed, nodes)
@@ -209,6 +226,7 @@ def compared(models: Models, seed: int, nodes: int) -> Row:
         "seed": seed,
         "seconds_to_all": ours,
         "round_robin_s": turns,
+        "round_robin_with_targets_s": aimed,
         "single_queue_s": single,
         "apart_s": apart,
         **kept,
@@ -231,6 +249,7 @@ def measure(arguments: argparse.Namespace) -> Report:
     figures: Figures = {
         "seconds_to_all": middle("seconds_to_all"),
         "round_robin_s": middle("round_robin_s"),
+        "round_robin_with_targets_s": middle("round_robin_with_targets_s"),
         "single_queue_s": middle("single_queue_s"),
         "apart_s": middle("apart_s"),
         "speedup_vs_round_robin": middle("round_robin_s") / middle("seconds_to_all"),
@@ -249,7 +268,7 @@ def measure(arguments: argparse.Namespace) -> Report:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=numbers, default=[1, 2, 3], help="seeds of the simulations")
+    parser.add_argument("--seeds", type=numbers, default=SEEDS, help="seeds of the simulations")
     run("queues", measure, parser)
 
 

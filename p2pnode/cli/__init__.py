@@ -5,7 +5,7 @@ flags from config/settings.py, node/load.py reads flags, environment and TOML in
 code of an invite. `start.py` runs a node and `ending.py` ends it; `reports.py` prints what a node knows; `commands.py`
 tells a running node what to do; `doctor.py` checks the machine, `check.py` a task; `sim.py` simulates a swarm;
 `meeting_point.py` is `bootstrap`; `lan.py` finds runs in the local network; `placement.py` says what a pipeline would
-do.
+do; `address.py` is a health check for containers.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ Start reading at `driver`: it alone does something. What it carries out is decid
 - `protocol`: messages between nodes, and what a peer does not know yet.
 - `route`: which shard goes to which peer; `shipping` asks peers for their needs and lets the driver give it.
 - `sample_states`, `confidence`: what models know of each sample; whether it is active, reserve, retired or quarantined.
-- `split`: how data that all nodes have is divided among them.
+- `split`: how data that all nodes have is divided among them; `rows`: which rows of it a node trains on.
 `store` has states and files, `transfer` moves samples between nodes.
 
 Where may a shard be deleted? `ShardDriver._drop` is the only place, and it needs two things. The state machine must not

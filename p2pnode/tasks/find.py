@@ -156,7 +156,8 @@ def _pick(module: ModuleType, name: str, place: str, base: type[P]) -> type[P]:
         if name not in own and isinstance(found, type) and issubclass(found, Task):
             raise UsageError(f"{place}:{name} is not a {base.__name__}, which this kind of job needs")
         if name not in own:
-            raise UsageError(f"{place} has no task {name!r}; {suggestion(name, own)}")
+            others = (key for key, value in vars(module).items() if getattr(value, "job_kind", ""))
+            raise UsageError(f"{place} has no task {name!r}; {suggestion(name, {*own, *others})}")
         return own[name]
     defined = {key: value for key, value in own.items() if value.__module__ == module.__name__}
     if len(defined) != 1:

@@ -14,6 +14,7 @@ from ..wire.errors import UsageError
 from ..wire.status import PeerState
 from .graph import PeerGraph, headline
 from .history import thinned, write_views
+from .laptops import laptop_rows
 from .queues import ownership, queue_rows
 from .rows import Row, TableRows, need
 from .text import clean
@@ -136,6 +137,10 @@ class SwarmView:
         """A row for each time that somebody owned a queue, from when to when that was seen."""
         return ownership(self.pictures)
 
+    def laptops(self, at: float | None = None) -> TableRows:
+        """A row for each laptop of an actors job: task, return and its curve, steps, and which critic it uses."""
+        return laptop_rows(self.picture(at))
+
     def history(self) -> TableRows:
         """A row for each peer at each moment."""
         return TableRows({"time": one.time, **_peer_row(peer)} for one in self.pictures for peer in one.peers)
@@ -204,6 +209,13 @@ class SwarmView:
         from .figures.queues import plot_queues
 
         return plot_queues(self.pictures)
+
+    def plot_laptops(self) -> Figure:
+        """The returns of all laptops of an actors job over time."""
+        need("matplotlib")
+        from .figures.laptops import plot_laptops
+
+        return plot_laptops(self.pictures)
 
     def widget(self) -> SwarmWidget:
         """The peer graph to drag, zoom and scrub in a notebook. Over a live view it follows what happens."""

@@ -79,6 +79,14 @@ class Internet:
     def iptables(self, place: str, rule: str) -> None:
         run(*self.inside(place, "iptables", "-w", *rule.split()))
 
+    def cut_off(self, place: str) -> None:
+        """Take a machine's cable out of the switch."""
+        self._ip("switch", f"link set {place} down")
+
+    def reconnect(self, place: str) -> None:
+        """Put it in again."""
+        self._ip("switch", f"link set {place} up")
+
     def remove(self) -> None:
         for place in (*HOMES, *PUBLIC, *LOCAL, "switch"):
             subprocess.run(["ip", "netns", "del", self.name(place)], capture_output=True, timeout=LIMIT, check=False)

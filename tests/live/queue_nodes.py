@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from safetensors.numpy import load_file
 
-from tests.live.cli_nodes import NodeProcess
+from p2pnode.node import control
+from p2pnode.wire.control import ControlRequest
+from tests.live.cli_nodes import PATIENCE, NodeProcess
 
 
 def queues_of(node: NodeProcess) -> dict[str, dict[str, Any]]:
@@ -38,15 +41,20 @@ def owner_of(name: str, node: NodeProcess) -> str:
     return str(queues_of(node).get(name, {}).get("owner", ""))
 
 
-def waiting_at(node: NodeProcess) -> int | None:
-    """How many of its own items are not applied yet; None where it does not say."""
-    figures = node.status()["jobs"]["zoo"]["state"].get("figures", ())
-    return next((figure["value"] for figure in figures if figure["name"] == "items_waiting"), None)
+def figure_of(node: NodeProcess, name: str) -> int | None:
+    """A figure that a node shows of its queues; None where it does not say."""
+    figures = node.status().get("jobs", {}).get("zoo", {}).get("state", {}).get("figures", ())
+    return next((figure["value"] for figure in figures if figure["name"] == name), None)
+
+
+def all_applied(nodes: Iterable[NodeProcess]) -> bool:
+    """Whether each node sees all items that it made in its log."""
+    return all(figure_of(node, "items_waiting") == 0 for node in nodes)
 
 
 def exported(node: NodeProcess, folder: Path, model: str) -> bytes:
-    """The weights of one model, as a node exports them."""
+    """The weights of one model that members share, as a node exports them."""
     file = folder / f"{node.data_dir.name}-{model}.safetensors"
-    done = node.ask("export", str(file), "--job", f"zoo/{model}", seconds=60.0)
-    assert done.returncode == 0, done.stderr
+    request = ControlRequest("export", file=str(file), job=f"zoo/{model}", shared=True)
+    control.ask(node.data_dir, request, PATIENCE * 60.0)
     return b"".join(part.tobytes() for _, part in sorted(load_file(file).items()))

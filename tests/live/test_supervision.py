@@ -7,7 +7,9 @@ import gc
 import logging
 import os
 import signal
+import sys
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -70,6 +72,61 @@ def test_a_lost_daemon_is_noticed_and_replaced(tmp_path: Path, blow: signal.Sign
             assert set(await ours.nearest("peers/x", 5)) == {ours.peer, other.peer}
 
     uvloop.run(body())
+
+
+def test_an_answer_too_late_does_no_harm_and_a_lost_connection_to_a_living_daemon_is_replaced(tmp_path: Path) -> None:
+    """hivemind's reader ends with an error at an answer whose call is just given up; then nobody is heard any more."""
+
+    async def body() -> None:
+        ours, other = network(tmp_path, 1), network(tmp_path, 2)
+        slow = EchoServer()
+        async with started((ours, EchoServer()), (other, slow)):
+            await ours.contact(await address_of(other), 10)
+            await give_up_when_the_answer_is_here(ours, other)
+            await answered(ours, other, 10)
+            await answered(other, ours, 10)
+            assert ours.health.generation == 1 and not reader_of(ours).done()
+
+            reasons: list[str] = []
+            ours.on_change(lambda health: reasons.append(health.reason))
+            slow.delay = 60
+            calling = asyncio.create_task(ours.call(other.peer, b"", 100))
+            await asyncio.sleep(0.1)
+            reader_of(ours).cancel()
+            async with asyncio.timeout(NOTICED_WITHIN):
+                with pytest.raises(NetworkDown):
+                    await calling
+            await until(lambda: ours.health.state == "up", REPLACED_WITHIN)
+            assert reasons[0].startswith("the connection to p2pd is lost")
+            await answered(other, ours, 10)
+
+    uvloop.run(body())
+
+
+def reader_of(each: HivemindNetwork) -> asyncio.Task[None]:
+    """hivemind's task that reads all answers and requests."""
+    return each._link._p2p._client.control._read_task  # type: ignore[union-attr, no-any-return]
+
+
+async def give_up_when_the_answer_is_here(asking: HivemindNetwork, serving: HivemindNetwork) -> None:
+    """Cancel a call after its answer was read and before it is handed over."""
+    control = sys.modules["hivemind.p2p.p2p_daemon_bindings.control"]
+    read = control.read_pbmsg_safe
+    calling: asyncio.Task[bytes] | None = None
+
+    async def read_and_give_up(reader: asyncio.StreamReader, message: Any) -> None:
+        await read(reader, message)
+        if calling is not None and message.HasField("callUnaryResponse"):
+            calling.cancel()
+
+    control.read_pbmsg_safe = read_and_give_up  # type: ignore[attr-defined]
+    try:
+        await answered(asking, serving, 10)  # what is being read was begun before
+        calling = asyncio.create_task(asking.call(serving.peer, b"late", 30))
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+    finally:
+        control.read_pbmsg_safe = read  # type: ignore[attr-defined]
 
 
 def test_a_stream_under_way_ends_when_the_daemon_dies(tmp_path: Path) -> None:

@@ -353,6 +353,18 @@ def test_unreasonable_settings_are_refused(variant: str) -> None:
         policy_named(name)(origin)
 
 
+def test_a_run_that_asks_for_dense_entries_gets_them() -> None:
+    """Nothing stays behind: others have what the author learned, up to the rounding of 8 bits."""
+    identity = Identity(blake3(b"dense").digest())
+    settings = {"density": 1.0, "bits": 8.0, "gamma": 1.0}
+    policy = policy_named("deltaset")(
+        PolicySetup(to_units(genesis()), identity, LINEAGE, "main", "cd" * 32, settings, 1)
+    )
+    node, begun = Node(identity, policy), policy.start()
+    train(node, 3, peers=1)
+    assert np.abs(policy.start() - begun - progress(3)).max() < 2e-3
+
+
 def test_an_unknown_policy_is_named() -> None:
     with pytest.raises(ValueError, match="sideways"):
         policy_named("sideways")

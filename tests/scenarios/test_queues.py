@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -14,10 +15,16 @@ from p2pnode.compression.codec import encode_delta
 from p2pnode.compression.delta import SparseDelta
 from p2pnode.compression.weights import from_units
 from p2pnode.config.options import JobOptions, TrainOptions
+from p2pnode.config.until import parse_until
 from p2pnode.jobs.queues import prepare
 from p2pnode.jobs.queues.items import Item
 from p2pnode.jobs.queues.job import QueuesJob
 from p2pnode.jobs.queues.messages import Push, Pushed
+from p2pnode.jobs.queues.model import QueueModel
+from p2pnode.jobs.queues.owning import Owner
+from p2pnode.jobs.queues.priority import PriorityWeights
+from p2pnode.jobs.queues.producing import Producer
+from p2pnode.jobs.queues.waiting import SLICE
 from p2pnode.jobs.train.binding import follow_plan
 from p2pnode.jobs.train.plan import TrainPlan
 from p2pnode.network.sim import Fault
@@ -32,6 +39,7 @@ from p2pnode.wire.ids import PeerId
 from tests.known import known
 
 MODELS = {"small": {"task": "digits", "hidden": 8}, "wide": {"task": "digits", "hidden": 32}}
+MOVES_SEED = 1  # in which the founder is not the fastest node
 GIVEN = {"models": MODELS, "lease": 12.0, "reallocate": 1000.0}
 PLAN = Scenario(
     4,
@@ -67,7 +75,12 @@ async def nothing(jobs: list[QueuesJob]) -> None:
 
 
 def simulated(
-    faults: tuple[Fault, ...], seconds: float, quiet: float = 60.0, act: Act = nothing, more: float = 0.0
+    faults: tuple[Fault, ...],
+    seconds: float,
+    quiet: float = 60.0,
+    act: Act = nothing,
+    more: float = 0.0,
+    plan: Scenario = PLAN,
 ) -> list[QueuesJob]:
     """The jobs after a simulation that ends with a quiet time, in which nobody trains and everything is applied.
 
@@ -75,7 +88,7 @@ def simulated(
     """
 
     async def main() -> list[QueuesJob]:
-        simulation = Simulation(replace(PLAN, faults=faults))
+        simulation = Simulation(replace(plan, faults=faults))
         await simulation.start()
         await simulation.learn(known(simulation.watch), seconds)
         await act(jobs_of(simulation))
@@ -91,6 +104,12 @@ def simulated(
         return run_sim(main())
 
 
+def planned(seed: int = 2, speeds: tuple[float, float] = (1.0, 1.0), **given: object) -> Scenario:
+    """The usual scenario with other options of the job, and nodes of different speeds."""
+    job = JobOptions("zoo", "queues", {**GIVEN, **given})
+    return replace(PLAN, seed=seed, training=replace(known(PLAN.training), speeds=speeds, jobs=(job,)))
+
+
 def one_owner(jobs: Sequence[QueuesJob]) -> None:
     """All nodes know the same owner of each queue."""
     for name in MODELS:
@@ -98,10 +117,18 @@ def one_owner(jobs: Sequence[QueuesJob]) -> None:
 
 
 def test_all_models_learn_and_all_nodes_have_equal_weights() -> None:
-    jobs = simulated((), 150.0)
+    goals = {"accuracy:0.6": "accuracy", "accuracy:1": "", "time:1m": "60 s", "time:2m": "", "rounds:5": "rounds"}
+
+    async def look(jobs: list[QueuesJob]) -> None:
+        for written, reason in goals.items():
+            found = jobs[1].reason_to_end(parse_until(written), 60.0)
+            assert reason in found and bool(found) == bool(reason), written
+
+    jobs = simulated((), 150.0, act=look)
     checked(jobs)
     model = jobs[0].models["wide"]
     assert known(model.trainer.evaluate(from_units(model.log.weights)).accuracy) > 0.85
+    assert known(model.evaluate(model.shared()).accuracy) > 0.85, "and so is the running mean, which is exported"
 
 
 def test_queues_described_in_python_show_scores_owners_and_members() -> None:
@@ -248,6 +275,97 @@ def test_a_hostile_producer_is_refused_and_costs_itself_reputation() -> None:
         assert honest[0].models[name].log.items > 0
 
 
+def test_queues_move_to_nodes_that_can_spare_more_and_stay_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The founder begins as the owner of both. Owners hand over after two equal results, and nothing is lost."""
+    moves: list[tuple[float, str, str, str]] = []  # when, which queue, from which node, to which
+    give = Owner.give
+
+    async def noted(owner: Owner, model: QueueModel, to: str) -> None:
+        state = owner._state
+        assert model.owner == state.me.peer_id and state.works(model), "only the owner acts"
+        moves.append((state.now, model.name, model.owner, to))
+        await give(owner, model, to)
+
+    async def look(jobs: list[QueuesJob]) -> None:
+        monkeypatch.setattr(Owner, "give", give)  # nodes that leave hand over too
+        for name in {queue for _, queue, _, _ in moves}:
+            lease = known(jobs[0].models[name].watch.lease)
+            of_queue = [(giver, to) for _, queue, giver, to in moves if queue == name]
+            assert (lease.giver, lease.owner) == of_queue[-1], "handed over with both signatures"
+            assert lease.term == len(of_queue), "and nobody had to take it over"
+
+    monkeypatch.setattr(Owner, "give", noted)
+    plan = planned(seed=MOVES_SEED, speeds=(1.0, 4.0), reallocate=10.0)
+    jobs = simulated((), 120.0, quiet=9.0, act=look, plan=plan)
+    checked(jobs)
+    assert moves and moves[0][0] >= 2 * 10.0, "one result is not enough"
+    assert len(moves) <= 4, f"queues wander: {moves}"
+
+
+def scores_count_when_items_are_claimed(jobs: Sequence[QueuesJob]) -> None:
+    """Of the same waiting items, other weights of the score make the owner take others first."""
+    owner = next(job for job in jobs if all(job.state.works(job.models[name]) for name in MODELS))
+    before = owner.state.change
+    for name, count in (("small", 2), ("wide", 1)):
+        for seq in range(count):
+            assert owner.models[name].inbox.put("somebody", Item(seq + 1, 0, 8, 64, 0.5, b""), 0) == "taken"
+    for weights, first in ((PriorityWeights(0, 1, 0, 0), "wide"), (PriorityWeights(0, 0, 1, 0), "small")):
+        owner.state.change = msgspec.structs.replace(before, paused=(), weights=weights)
+        owner.owner._picks = 0  # the eighth goes to who waited longest
+        assert known(owner.owner.choose()).name == first
+    owner.state.change = before
+    for name in MODELS:
+        owner.models[name].inbox.clear()
+
+
+def test_workers_wait_a_time_slice_where_no_queue_has_items(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[str] = []
+    paused_at: list[int] = []
+    choose_owned, choose_trained = Owner.choose, Producer.choose
+
+    def owned(owner: Owner) -> QueueModel | None:
+        looks.append("owner")
+        return choose_owned(owner)
+
+    def trained(producer: Producer) -> QueueModel | None:
+        looks.append("producer")
+        return choose_trained(producer)
+
+    async def act(jobs: list[QueuesJob]) -> None:
+        await jobs[0].execute(ControlRequest("queues", words=("pause", *MODELS)))
+        await asyncio.sleep(10.0)  # virtual: everybody has heard of it, and what was under way is done
+        before = [job.models[name].log.items for job in jobs for name in MODELS]
+        looks.clear()
+        await asyncio.sleep(20.0)
+        for who in ("owner", "producer"):
+            assert 0.9 <= looks.count(who) / (len(jobs) * 20.0 / SLICE) <= 1.1, f"the {who} looks once in a slice"
+        assert [job.models[name].log.items for job in jobs for name in MODELS] == before
+        paused_at.append(sum(before[: len(MODELS)]))
+        scores_count_when_items_are_claimed(jobs)
+        await jobs[0].execute(ControlRequest("queues", words=("resume", *MODELS)))
+
+    monkeypatch.setattr(Owner, "choose", owned)
+    monkeypatch.setattr(Producer, "choose", trained)
+    jobs = simulated((), 30.0, act=act, more=20.0)
+    checked(jobs)
+    assert sum(jobs[0].models[name].log.items for name in MODELS) > paused_at[0] + 10, "then they go on"
+
+
+def test_a_model_that_has_reached_its_target_leaves_the_nodes_to_the_others() -> None:
+    counts: list[tuple[int, int]] = []
+    models = {"small": {**MODELS["small"], "until": "accuracy:0.5"}, "wide": {**MODELS["wide"], "until": "accuracy:1"}}
+
+    async def act(jobs: list[QueuesJob]) -> None:
+        assert all(job.status().tables[0].rows[0][-1] == "target reached" for job in jobs)
+        for _ in range(2):
+            counts.append((jobs[0].models["small"].log.items, jobs[0].models["wide"].log.items))
+            await asyncio.sleep(30.0)
+
+    checked(simulated((), 60.0, quiet=30.0, act=act, plan=planned(models=models)))
+    (small, wide), (small_later, wide_later) = counts
+    assert small_later == small and wide_later > wide + 30
+
+
 def test_a_member_that_claims_leases_again_and_again_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = 0
 
@@ -288,6 +406,7 @@ def test_a_member_that_claims_leases_again_and_again_is_bounded(monkeypatch: pyt
         ({"models": {"one": "digits"}}, "queues are for several models; to train one, use --task"),
         ({}, "queues need two models or more"),
         ({"models": {f"m{number}": "digits" for number in range(17)}}, "too many"),
+        ({"models": {"a": {"task": "digits", "until": "rounds:3"}, "b": "digits"}}, "write until=accuracy:0.9"),
         ({"models": MODELS, "length": -1}, "length: Expected `float` >= 0.0"),
         ({"models": MODELS, "capacity": 0}, "capacity: Expected `int` >= 1"),
         ({"models": MODELS, "capasity": 3}, "no option 'capasity'; did you mean 'capacity'"),

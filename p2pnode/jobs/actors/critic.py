@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from ...compression.weights import Floats, WeightLayout
-from .advantage import Array
+from .advantage import CLIP, Array
 
 LEARNING_RATE = 3e-3
 MAX_GRADIENT = 0.5
+MOST = CLIP * CLIP  # of a value, either way
 HUBER = 1.0  # distance from its target beyond which a value's error counts linearly: no target pulls without bound
 
 
@@ -70,8 +71,9 @@ class Critic:
                 start += part.numel()
 
     def values(self, features: Array) -> Array:
+        """What the critic says of these states, within bounds; 0 where that is not a number."""
         with torch.no_grad():
-            found: Array = self._forward(torch.from_numpy(features)).numpy()
+            found: Array = self._forward(torch.from_numpy(features)).nan_to_num_(0.0).clamp_(-MOST, MOST).numpy()
         return found
 
     def learn(self, data: Sequence[tuple[Array, Array]], steps: int, batch: int) -> float:

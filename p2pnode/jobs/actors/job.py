@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 import numpy as np
@@ -24,25 +24,24 @@ from ...wire.bounded import put_bounded
 from ...wire.errors import NetworkDown, PeerError, PeerMisbehaved, PeerRefused
 from ...wire.ids import PeerId, short
 from ...wire.messages import Message
-from ...wire.status import JobStatus
+from ...wire.status import JobStatus, PeerState
 from ...wire.types import Seconds
 from ..contract import JobContext, JobPace
-from ..leases.keeper import LeaseKeeper
+from ..leases.keeper import open_lease
+from ..leases.messages import LeaseTaken, OfferLease
 from ..leases.watch import turn_order
 from ..model.job import ModelJob, SharingSetup
-from .advantage import CLIP, Array, advantages
-from .critic import Critic
+from .advantage import Array
+from .critic import MOST, Critic
 from .experience import LatestByActor
-from .learner import CRITIC_BATCH, Learned, NoPolicy, PolicyLearner, Taught, taught
+from .learner import CRITIC_BATCH, KEPT, Learned, NoPolicy, PolicyLearner, lessons
 from .messages import (
-    CriticTaken,
     Judge,
     Judged,
     LaptopFacts,
     LaptopMet,
     MeetLaptop,
     MemberFacts,
-    OfferCritic,
     RolloutShared,
     ShareRollout,
     read_experience,
@@ -50,18 +49,17 @@ from .messages import (
 )
 from .plan import ActorsOptions, ActorsPlan
 from .rollout import Rollout, decode_halves, encode_halves
-from .status import ReturnCurve, actors_status
+from .status import ReturnCurve, actors_status, describe_laptops
 
 LEASE = "critic"
 ROLLOUT_COST, JUDGE_COST, LEARN_COST = 5, 2, 3  # local steps that a simulation charges for them
 MEET_EVERY: Seconds = 1.0
 MET = 2  # members that are met each time, besides the owner
 SLICE: Seconds = 0.5
-KEPT_OF_ACTOR = 4  # rollouts that the owner teaches from
 GIVEN_TO = 8  # members that get a rollout
-ASKS = 3  # times that a rollout is sent to the owner, until it has it
-UNDER_WAY = 4  # rollouts on their way to the owner
+UNDER_WAY = KEPT  # rollouts on their way to the owner
 MAX_JUDGING = 16  # rollouts of others that are judged at the same time
+AT_ONCE = 8  # gradient steps of the owner's critic, about 5 ms, for which questions about values wait
 MAX_ARRIVALS = 16  # that are made up for; more come faster than they can be learned from
 MAX_FACTS = 256
 MOST_STEPS = 10_000  # that one entry may tell of (merging/deltaset/entry.py)
@@ -90,7 +88,7 @@ class ActorsJob(ModelJob):
         self.speed = 0.0  # steps of the environments a second
         self.facts: dict[PeerId, tuple[MemberFacts, Seconds]] = {}  # what members said, and when
         self.curve = ReturnCurve()
-        self.keeper = LeaseKeeper(context, LEASE, settings.lease, self._say_owner)
+        self.keeper = open_lease(context, LEASE, settings.lease, self._say_owner)
         self._options = options
         self._begun: Floats = np.empty(0, np.float32)  # the weights from which the critic's unpublished steps began
         self._taught = 0  # gradient steps since
@@ -100,20 +98,21 @@ class ActorsJob(ModelJob):
         # The critic as its owner teaches and asks it, in the background thread, while the compute thread uses `critic`.
         self._judge = Critic(settings.features, settings.width, critic.weights, self.plan.seed)
         self._judging = 0
-        self._queue = LatestByActor[Taught](KEPT_OF_ACTOR)
+        self._queue = LatestByActor[Rollout](KEPT)
         self._others = LatestByActor[Rollout]()
         self._arrived = asyncio.Event()
         self._arrivals = 0  # rollouts that the critic was not taught from yet
         self._ticket = int(self._clock.time() * 100)
         self._given: set[PeerId] = set()  # members that are being given a rollout
         self._on_the_way = 0
+        self._done = False  # the user's goal is reached
         self._answers = True  # whether the owner answered the latest rollout
         self._wanted_by = ""  # who should own the critic, as found the last time
         answers: dict[type[Message], Handler] = {
             MeetLaptop: self._answer_meet,
             Judge: self._answer_judge,
             ShareRollout: self._answer_share,
-            OfferCritic: self._answer_offer,
+            OfferLease: self._answer_offer,
         }
         self.routes = self.sharing_routes().plus(Routes(answers))
 
@@ -141,6 +140,7 @@ class ActorsJob(ModelJob):
                 await self.save_if_due()
                 reason = self._goal_reached()
                 if reason:
+                    self._done = True
                     return reason
 
     def _goal_reached(self) -> str:
@@ -164,6 +164,8 @@ class ActorsJob(ModelJob):
         took = self._clock.monotonic() - begun
         own_values = await compute(partial(learner.judge, rollout), JUDGE_COST)  # while the owner's are on their way
         judged = await self._owners_values(answer, self.settings.wait * took)
+        if self.settings.mode == "replicas":  # others taught their copies during this rollout: fresh values count
+            await self._follow(self.critic.weights if self._newer is None else self._newer)
         others = self._others.take()
         learned = await compute(partial(self._learn, learner, rollout, own_values, judged, others), LEARN_COST)
         self.shared_in += learned.taken
@@ -187,7 +189,7 @@ class ActorsJob(ModelJob):
         values = critic.values(rollout.features) if judged is None else judged
         if settings.mode != "replicas":
             return learner.learn(rollout, own, values, critic, others)
-        data = [taught(one, critic, settings.gamma, settings.lam) for one in (rollout, *others)]
+        data = [lessons(rollouts, critic, settings) for rollouts in (learner.recent, *((one,) for one in others))]
         learned = learner.learn(rollout, own, values, critic, others)
         critic.learn(data, settings.critic_steps * len(data), CRITIC_BATCH)
         self._taught += settings.critic_steps * len(data)
@@ -238,12 +240,10 @@ class ActorsJob(ModelJob):
 
     async def _keep_critic(self) -> None:
         """Mode `queue`: teach the critic while this node owns it, else follow its owner."""
-        background = self._services.seams.background
         while True:
             arrived, self._arrivals = min(self._arrivals, MAX_ARRIVALS), 0
             if self.keeper.works() and arrived:
-                await background(partial(self._teach_judge, arrived * self.settings.critic_steps))
-                self._taught += arrived * self.settings.critic_steps
+                await self._teach_judge(arrived * self.settings.critic_steps)
             if not self.keeper.works():
                 self._taught = 0  # steps of a term that is over
             await self._follow(self._judge.weights)
@@ -251,10 +251,23 @@ class ActorsJob(ModelJob):
                 await asyncio.wait_for(self._arrived.wait(), SLICE)
             self._arrived.clear()
 
-    def _teach_judge(self, steps: int) -> None:
-        """Heavy. The owner's critic learns from the latest rollouts of all actors, of each as much."""
-        self._judge.learn([joined_data(parts) for parts in self._queue.by_actor().values()], steps, CRITIC_BATCH)
-        self._newer = self._judge.weights
+    async def _teach_judge(self, steps: int) -> None:
+        """The owner's critic learns from the latest rollouts of all actors, of each as much.
+
+        In short pieces, so that whoever asks for values does not wait, and at most half of the time: the owner's own
+        policy has to learn too.
+        """
+        background, begun = self._services.seams.background, self._clock.monotonic()
+        data = await background(self._lessons)
+        for start in range(0, steps, AT_ONCE):
+            await background(partial(self._judge.learn, data, min(AT_ONCE, steps - start), CRITIC_BATCH))
+        self._newer = await background(lambda: self._judge.weights)
+        self._taught += steps
+        await asyncio.sleep(self._clock.monotonic() - begun)
+
+    def _lessons(self) -> list[tuple[Array, Array]]:
+        """Heavy. What the owner's critic should learn of each actor."""
+        return [lessons(rollouts, self._judge, self.settings) for rollouts in self._queue.by_actor().values()]
 
     # ---- values of the owner ----
 
@@ -264,15 +277,14 @@ class ActorsJob(ModelJob):
             return None
         answer: asyncio.Future[Array] = asyncio.get_running_loop().create_future()
         if self.keeper.works():
-            values, data = await self._services.seams.background(partial(self._judged, rollout))
-            self._teach(self._services.identity.peer_id, self._ticket, data)
-            answer.set_result(values)
+            answer.set_result(await self._services.seams.background(partial(self._judge.values, rollout.features)))
+            self._teach(self._services.identity.peer_id, self._ticket, rollout)
             return answer
         if not self.keeper.owner or self.keeper.watch.mine:
             return None
-        self.asked += 1
         if self._on_the_way >= UNDER_WAY:
-            return None
+            answer.cancel()
+            return answer
         request = Judge(self._ticket, write_experience(rollout, actions=False))
         sending.create_task(self._send(request, rollout.rows, answer))
         return answer
@@ -286,17 +298,20 @@ class ActorsJob(ModelJob):
             return None
         if not answer.done() and self._answers:
             await asyncio.wait([answer], timeout=max(0.001, patience))
-        if not answer.done() or answer.cancelled():
+        late = not answer.done() or answer.cancelled()
+        if not self.keeper.watch.mine:
+            self.asked += 1
+            self.in_time += not late
+        if late:
             self._answers = False
             return None
-        self.in_time += not self.keeper.watch.mine
         return answer.result()
 
     async def _send(self, request: Judge, rows: int, answer: asyncio.Future[Array]) -> None:
-        """Send a rollout until the owner has it, a few times at most. Its values count if they come in time."""
+        """Send a rollout until the owner has it, or later ones to learn from. Its values count if they are in time."""
         self._on_the_way += 1
         try:
-            for _ in range(ASKS):
+            while not self._done and self._ticket - request.ticket < KEPT:
                 owner = self.keeper.owner
                 if owner and owner != self._services.identity.peer_id:
                     with contextlib.suppress(PeerError, NetworkDown):
@@ -310,7 +325,7 @@ class ActorsJob(ModelJob):
 
     def _take_values(self, owner: PeerId, found: Judged, rows: int, answer: asyncio.Future[Array]) -> None:
         try:
-            values = decode_halves(found.values, (rows,), CLIP * CLIP)
+            values = decode_halves(found.values, (rows,), MOST)
         except ValueError as problem:
             self._services.fault(owner, f"values: {problem}")
             return
@@ -326,23 +341,17 @@ class ActorsJob(ModelJob):
         self._judging += 1
         try:
             rollout = read_experience(request.experience, self.settings.features)
-            values, data = await self._services.seams.background(partial(self._judged, rollout))
+            values = await self._services.seams.background(partial(self._judge.values, rollout.features))
         except ValueError as problem:
             raise PeerMisbehaved(f"rollout: {problem}") from None
         finally:
             self._judging -= 1
-        self._teach(peer, request.ticket, data)
-        return Judged(request.ticket, self._judge.steps, encode_halves(np.clip(values, -CLIP * CLIP, CLIP * CLIP)))
+        self._teach(peer, request.ticket, rollout)
+        return Judged(request.ticket, self._judge.steps, encode_halves(values))
 
-    def _judged(self, rollout: Rollout) -> tuple[Array, Taught]:
-        """Heavy. Values of a rollout's states, and what the critic should learn from it."""
-        settings, values = self.settings, self._judge.values(rollout.features)
-        _, returns = advantages(rollout.rewards, rollout.ends, values, settings.gamma, settings.lam)
-        return values, (rollout.features[: rollout.steps], returns.reshape(-1))
-
-    def _teach(self, actor: str, ticket: int, data: Taught) -> None:
+    def _teach(self, actor: str, ticket: int, rollout: Rollout) -> None:
         """Put a rollout where the critic learns from; one that came before is left out."""
-        if self._queue.put(actor, ticket, data):
+        if self._queue.put(actor, ticket, rollout):
             self._arrivals += 1
             self._arrived.set()
 
@@ -454,28 +463,17 @@ class ActorsJob(ModelJob):
         facts = ((peer, self.facts.get(peer)) for peer in self.context.members())
         wanted = min((peer for peer, found in facts if found is not None and found[0].prefers), default="")
         if wanted and wanted == self._wanted_by:
-            await self._hand_to(wanted)
+            await self.keeper.give(wanted)
         self._wanted_by = wanted
 
-    async def _hand_to(self, peer: str) -> None:
-        """Hand the critic over. Should that fail, this node takes it again in a later term."""
-        offered = self.keeper.watch.offer(peer)
-        try:
-            answer = await self.context.calls.ask(PeerId(peer), OfferCritic(offered), CriticTaken)
-            self.keeper.hear(answer.lease, None)
-        except (PeerError, NetworkDown):
-            return
-        except ValueError as problem:
-            self._services.fault(peer, f"lease of the critic: {problem}")
-
-    def _answer_offer(self, peer: PeerId, request: OfferCritic) -> CriticTaken:
-        return CriticTaken(self.keeper.accept(peer, request.lease))
+    def _answer_offer(self, peer: PeerId, request: OfferLease) -> LeaseTaken:
+        return self.keeper.accept(peer, request.lease)
 
     async def hand_over(self, limit: Seconds) -> None:
         """Before leaving: give the critic to another, so that nobody has to wait until it is taken over."""
         members = self.context.members()
         if self.keeper.watch.mine and members:
-            await self._hand_to(turn_order(LEASE, members)[0])
+            await self.keeper.give(turn_order(LEASE, members)[0])
 
     # ---- for peers and views ----
 
@@ -483,10 +481,8 @@ class ActorsJob(ModelJob):
         steps = 0 if self.learner is None else self.learner.steps
         return JobPace(steps, 0 if self.learner is None else 1, self.speed)
 
+    def describe(self, peers: Iterable[PeerState]) -> tuple[PeerState, ...]:
+        return describe_laptops(self, super().describe(peers))
+
     def status(self) -> JobStatus:
         return actors_status(self, self._clock.monotonic())
-
-
-def joined_data(parts: Sequence[Taught]) -> Taught:
-    """Several rollouts of one actor as one."""
-    return np.concatenate([states for states, _ in parts]), np.concatenate([targets for _, targets in parts])

@@ -22,18 +22,17 @@ from ...wire.errors import P2pnodeError, TaskProblem, UsageError
 from .advantage import Array, advantages
 from .critic import Critic, first_weights
 from .envs import open_envs
-from .plan import ActorsPlan
+from .plan import ActorsPlan, ActorsSettings
 from .ppo import ActingPolicy, ActionSpace, Collector, EnvBatch, Episode, joined, others_batch, own_batch
 from .rollout import Rollout, steps_of_rollout
 from .task import PolicyTask
-from .trust import CriticTrust, prediction_error
+from .trust import CriticTrust
 
 CRITIC_BATCH = 256
 MAX_CONTEXT = 8
 MAX_REWARD = 1e12
 RECENT = 20  # episodes whose mean is a laptop's return
-
-Taught = tuple[Array, Array]  # states and the returns that the critic should predict for them
+KEPT = 4  # rollouts of a laptop that critics learn from
 
 
 @dataclass(frozen=True)
@@ -52,9 +51,10 @@ class PolicyLearner:
         settings = plan.settings
         self.task = task
         self.name = (task.name or type(task).__name__)[:40]
-        self.trust = CriticTrust()
+        self.trust = CriticTrust(settings.mode != "own")
         self.steps = 0  # of its environments
         self.rewards: list[float] = []  # returns of the latest episodes
+        self.recent: tuple[Rollout, ...] = ()  # that critics learn from
         self._settings = settings
         self._rng = torch.Generator().manual_seed(seed)
         context = _context(task)
@@ -105,9 +105,9 @@ class PolicyLearner:
 
     def judge(self, rollout: Rollout) -> Array:
         """The values of the own critic, which learns from the rollout afterwards. Needs nothing from others."""
-        settings, values = self._settings, self._own.values(rollout.features)
-        returns = advantages(rollout.rewards, rollout.ends, values, settings.gamma, settings.lam)[1].reshape(-1)
-        self._own.learn([(rollout.features[: rollout.steps], returns)], settings.critic_steps, CRITIC_BATCH)
+        values = self._own.values(rollout.features)
+        self.recent = (*self.recent, rollout)[-KEPT:]
+        self._own.learn([lessons(self.recent, self._own, self._settings)], self._settings.critic_steps, CRITIC_BATCH)
         return values
 
     def learn(
@@ -118,26 +118,29 @@ class PolicyLearner:
         `own_values` are what `judge` returned, `judged` the values of the shared critic for the same rollout; `critic`
         gives those for the others'.
         """
-        settings, steps = self._settings, rollout.steps
-        changed = False
-        if settings.mode == "own":
-            self.trust.shared = False
-        else:
-            _, seen = advantages(
-                rollout.rewards, rollout.ends, np.float32(0.5) * (judged + own_values), settings.gamma, 1.0
-            )
-            returns = seen.reshape(-1)
-            errors = (prediction_error(values[:steps], returns) for values in (judged, own_values))
-            changed = self.trust.note(*errors)
-        values = judged if self.trust.shared else own_values
+        settings = self._settings
+        changed, values = False, own_values
+        if settings.mode != "own":
+            changed = self._compare(rollout, judged, own_values)
+            values = self.trust.mixed(judged, own_values)
         batch, _ = own_batch(rollout, self.envs.width, values, settings.gamma, settings.lam)
-        batches, used = [batch], critic if self.trust.shared else self._own
+        batches = [batch]
         for other in others:
-            theirs = used.values(other.features)
+            theirs = self.trust.mixed(critic.values(other.features), self._own.values(other.features))
             batches.append(others_batch(self.policy, other, self.envs.width, theirs, settings.gamma, settings.lam)[0])
         with naming(self.name, "learn"):
             self.task.learn(self.policy, self._optimizer, joined(batches, self._rng))
         return Learned(changed, len(others))
+
+    def _compare(self, rollout: Rollout, judged: Array, own: Array) -> bool:
+        """Which of both critics predicted the returns of a rollout better; returns whether that changes the verdict."""
+
+        def returns(values: Array) -> Array:
+            return advantages(rollout.rewards, rollout.ends, values, self._settings.gamma, 1.0)[1].reshape(-1)
+
+        steps = rollout.steps
+        self.trust.begin(own[:steps], returns(own))
+        return self.trust.note(judged[:steps], own[:steps], returns(self.trust.mixed(judged, own)))
 
     # ---- over restarts ----
 
@@ -187,10 +190,18 @@ def naming(task: str, method: str) -> Iterator[None]:
         raise TaskProblem(f"the task {task}: {method}() raised {said}{where}") from error
 
 
-def taught(rollout: Rollout, critic: Critic, gamma: float, lam: float) -> Taught:
-    """States of a rollout and the λ-returns that a critic should learn for them, by its own values."""
-    _, returns = advantages(rollout.rewards, rollout.ends, critic.values(rollout.features), gamma, lam)
-    return rollout.features[: rollout.steps], returns.reshape(-1)
+def lessons(rollouts: Sequence[Rollout], critic: Critic, settings: ActorsSettings) -> tuple[Array, Array]:
+    """States of some rollouts, and the λ-returns that a critic should learn for them by what it knows now.
+
+    Values spread backwards through long episodes with every time that an old rollout is taught anew.
+    """
+    states, targets = [], []
+    for one in rollouts:
+        values = critic.values(one.features)
+        _, returns = advantages(one.rewards, one.ends, values, settings.gamma, settings.lam)
+        states.append(one.features[: one.steps])
+        targets.append(returns.reshape(-1))
+    return np.concatenate(states), np.concatenate(targets)
 
 
 def spaces_hash(width: int, actions: ActionSpace) -> bytes:

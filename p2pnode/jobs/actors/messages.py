@@ -66,16 +66,6 @@ class LaptopMet(Message, frozen=True, tag="met actors"):
     facts: MemberFacts
 
 
-class OfferCritic(Message, frozen=True, tag="offer critic"):
-    """The owner hands the critic over."""
-
-    lease: Lease
-
-
-class CriticTaken(Message, frozen=True, tag="critic taken"):
-    lease: Lease
-
-
 class Experience(msgspec.Struct, frozen=True, array_like=True):
     """A rollout. Its arrays hold 16-bit floats (rollout.py)."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
@@ -80,6 +80,7 @@ def read_options(settings: JobSettings) -> ActorsOptions:
     except msgspec.ValidationError as error:
         what, _, where = str(error).partition(" - at `$.")
         key = where.rstrip("`").replace("_", "-")
+        what += f"; one of {', '.join(get_args(Mode))} is possible" if key == "mode" else ""
         raise UsageError(f"the job {settings.name!r}: {f'{key}: ' if key else ''}{what}") from None
     options = dict(train.task_options) if settings.alone else {}
     return ActorsOptions(read, tuple(given), task, options, wants, train.until, train.max_disk)

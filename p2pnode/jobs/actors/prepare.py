@@ -27,7 +27,7 @@ from .learner import PolicyLearner
 from .plan import ActorsOptions, ActorsPlan, check_settings, read_options, read_plan
 from .task import PolicyTask
 
-MERGING = {"density": 1.0, "bits": 8.0}  # the critic is small: entries carry all of its weights
+MERGING = {"density": 1.0, "bits": 8.0, "gamma": 1.0}  # the critic is small: entries carry all weights, and add a mean
 
 
 async def found(options: ActorsOptions, services: Services) -> dict[str, Any]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from ...wire.status import Figure, FigureValue, JobState, JobStatus, JobTable
+from msgspec.structs import replace
+
+from ...wire.ids import PeerId
+from ...wire.status import Figure, FigureValue, JobState, JobStatus, JobTable, PeerState
 from ...wire.types import Seconds
 from .messages import CURVE, LaptopFacts
 
@@ -90,16 +93,42 @@ def laptop_row(peer: str, facts: LaptopFacts, heard: Seconds) -> tuple[FigureVal
             facts.critic, round(heard, 1))  # fmt: skip
 
 
+def describe_laptops(job: ActorsJob, peers: Iterable[PeerState]) -> tuple[PeerState, ...]:
+    """The same peers with how they get on as laptops, by what they said last. No single model is trained here."""
+    return tuple(_described(job, peer) for peer in peers)
+
+
+def _described(job: ActorsJob, peer: PeerState) -> PeerState:
+    state, (facts, _) = peer.job(job.name), job.facts.get(PeerId(peer.id), (None, 0.0))
+    laptop = None if facts is None else facts.laptop
+    if laptop is None and state.train is None:
+        return peer
+    speed = state.steps_per_second if laptop is None else laptop.steps_per_second
+    figures = state.figures if laptop is None else laptop_figures(laptop)
+    now = replace(state, train=None, steps_per_second=speed, figures=figures)
+    return replace(peer, jobs={**peer.jobs, job.name: now})
+
+
+def laptop_figures(facts: LaptopFacts) -> tuple[Figure, ...]:
+    """How a laptop gets on, as figures; the most important first."""
+    return (
+        Figure("task", facts.task, "task", help="What this laptop learns."),
+        Figure("return", facts.reward, "return", help="Mean reward of its latest 20 episodes."),
+        Figure("curve", bars(facts.curve), "over time", help="Its return since it started, the latest last."),
+        Figure("env_steps", facts.steps, "steps", help="Steps of its environments.", total=True),
+        Figure("steps_a_second", round(facts.steps_per_second), "steps a second", help="Of its environments."),
+        Figure("critic_version", facts.version, "critic version", help="Entries in its copy of the critic."),
+        Figure("values_in_time", facts.in_time, "values in time", "share", "Values of the owner that came in time."),
+        Figure("critic_used", facts.critic, "critic", help="Which critic it uses, and why."),
+    )
+
+
 def _figures(job: ActorsJob, own: LaptopFacts | None) -> tuple[Figure, ...]:
-    found = [Figure("critic_version", job.critic_version, "critic version", help="Entries in its copy of the critic.")]
-    if own is not None:
-        found += [
-            Figure("task", own.task, "task", help="What this laptop learns."),
-            Figure("return", own.reward, "return", help="Mean reward of its latest 20 episodes."),
-            Figure("env_steps", own.steps, "steps", help="Steps of its environments.", total=True),
-            Figure("values_in_time", own.in_time, "values in time", "share", "Values of the owner that came in time."),
-            Figure("critic_used", own.critic, "critic", help="Which critic it uses, and why."),
-            Figure("rollouts_shared", job.shared_out, "rollouts given", help="Own ones given to others.", total=True),
-            Figure("rollouts_taken", job.shared_in, "rollouts taken", help="Of others, learned from.", total=True),
-        ]
-    return tuple(found)
+    if own is None:
+        version = job.critic_version
+        return (Figure("critic_version", version, "critic version", help="Entries in its copy of the critic."),)
+    return (
+        *laptop_figures(own),
+        Figure("rollouts_shared", job.shared_out, "rollouts given", help="Own ones given to others.", total=True),
+        Figure("rollouts_taken", job.shared_in, "rollouts taken", help="Of others, learned from.", total=True),
+    )

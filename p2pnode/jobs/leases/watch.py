@@ -57,7 +57,7 @@ class LeaseWatch:
         self._me = me
         self._scope = scope
         self._name = name
-        self._times = times
+        self.times = times
         self._moved = now  # when the lease or its renewal last moved
         self._confirmed: Seconds | None = None  # when this node made the latest renewal that another member knows
         self._made: dict[int, Seconds] = {}  # when this node made its latest renewals, by number; -1: the lease itself
@@ -125,16 +125,16 @@ class LeaseWatch:
             return False
         if alone and self._confirmed is None:
             return True
-        return self._confirmed is not None and now - self._confirmed < self._times.confirm
+        return self._confirmed is not None and now - self._confirmed < self.times.confirm
 
     def renew(self, now: Seconds) -> None:
         """Renew this node's own lease, if that is due."""
-        if not self.mine or self.lease is None or now - self._renewed < self._times.renew:
+        if not self.mine or self.lease is None or now - self._renewed < self.times.renew:
             return
         self._renewed = now
         if self.works(now, alone=True):  # an owner that nobody confirms falls silent, so that others take over
             self.renewal, self._moved = renew(self._me, self.lease, self.number + 1), now
-            self._made = {number: at for number, at in self._made.items() if now - at < self._times.confirm}
+            self._made = {number: at for number, at in self._made.items() if now - at < self.times.confirm}
             self._made[self.number] = now
 
     def silent(self, now: Seconds) -> Seconds:
@@ -152,8 +152,8 @@ class LeaseWatch:
         """
         place = turn_order(self._name, {*members, self._me.peer_id}).index(self._me.peer_id)
         if self.lease is None or distrusted:
-            return self.silent(now) >= place * self._times.first
-        return self.silent(now) >= self._times.silence + place * self._times.turn
+            return self.silent(now) >= place * self.times.first
+        return self.silent(now) >= self.times.silence + place * self.times.turn
 
     def proposed(self) -> Lease:
         """The lease that `take` would give. Put it on disk first: after a crash its term must not be used again."""
@@ -185,7 +185,7 @@ class LeaseWatch:
 
     def _follow(self, lease: Lease, renewal: Renewal | None, now: Seconds) -> None:
         self.lease, self.renewal, self._moved = lease, renewal, now
-        self._confirmed, self._renewed, self._made = None, now - self._times.renew, {-1: now}
+        self._confirmed, self._renewed, self._made = None, now - self.times.renew, {-1: now}
 
 
 def turn_order(name: str, members: Iterable[str]) -> list[str]:

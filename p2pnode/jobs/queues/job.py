@@ -13,17 +13,21 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from ...compression.weights import from_units
+from ...config.options import TrainOptions
+from ...config.until import Until
 from ...runtime.routes import Routes
+from ...training.progress import Reached, reached
+from ...training.slowdown import delayed_by_rests
 from ...wire.control import ControlAnswer, ControlRequest
 from ...wire.errors import LocalProblem, UsageError
 from ...wire.messages import JobAnnouncement
 from ...wire.status import JobStatus
 from ...wire.types import Seconds
 from ..contract import Job, JobContext, JobPace
+from ..leases.messages import OfferLease
 from ..train.export import ExportSource, write_model
 from .changes import QueuesChange, read_order, signed
-from .messages import GetQueue, OfferLease, Push, Sync
+from .messages import GetQueue, Push, Sync
 from .model import QueueModel
 from .owning import Owner
 from .plan import PlannedModel, QueuesPlan
@@ -31,6 +35,7 @@ from .producing import Producer
 from .state import QueuesState
 from .status import queues_status
 from .syncing import Syncer
+from .waiting import SLICE
 
 SAVE_EVERY: Seconds = 20.0
 
@@ -50,7 +55,7 @@ class QueuesJob(Job):
         preferred: Sequence[str],
         prepare_model: PrepareModel,
         plan_model: PlanModel,
-        full_speed: bool = False,
+        train: TrainOptions,
     ) -> None:
         super().__init__(context)
         here = {name: model for name, model in models.items() if isinstance(model, QueueModel)}
@@ -62,6 +67,8 @@ class QueuesJob(Job):
         self._changing = asyncio.Lock()
         syncer = Syncer(self.state, self.follow)
         self.owner = Owner(self.state, syncer)
+        self._until = train.until
+        full_speed = train.full_speed or delayed_by_rests(train.until)
         self.producer = Producer(self.state, self.owner, syncer, full_speed)
         self._syncer = syncer
         self.routes = Routes(
@@ -73,11 +80,39 @@ class QueuesJob(Job):
 
     async def run(self) -> str:
         owner, producer = self.owner, self.producer
-        loops = (producer.train, producer.push, owner.apply, owner.keep_leases, owner.look_after)
+        loops = (
+            producer.train, producer.push, owner.apply, owner.keep_leases, owner.look_after,
+            self._syncer.ask_owners, self._syncer.ask_around, self._save_now_and_then,
+        )  # fmt: skip
         async with asyncio.TaskGroup() as group:
-            for loop in (*loops, self._syncer.run, self._save_now_and_then):
-                group.create_task(loop())
-        raise AssertionError("the loops do not end")
+            running = [group.create_task(loop()) for loop in loops]
+            reason = await self._goal()
+            for task in running:
+                task.cancel()
+        return reason
+
+    async def _goal(self) -> str:
+        """Wait until the user's goal is reached, for good where there is none; returns the reason."""
+        begun = self.state.now
+        while True:
+            await asyncio.sleep(SLICE)
+            reason = "" if self._until is None else self.reason_to_end(self._until, self.state.now - begun)
+            if reason:
+                return reason
+
+    def reason_to_end(self, until: Until, seconds: Seconds) -> str:
+        """Why this goal is reached after `seconds`, in words; "" while it is not. Every model must have an accuracy."""
+        state = self.state
+        if until.what == "converged":
+            return "no model gets better any more" if all(map(state.converged, self.models.values())) else ""
+        facts = [model.facts(state.idle, state.now) for model in self.models.values()]
+        accuracies = [one.accuracy if one is not None else None for one in facts]
+        known = [accuracy for accuracy in accuracies if accuracy is not None]
+        worst = min(known) if len(known) == len(accuracies) else None
+        steps = sum(model.log.items for model in self.models.values()) * state.settings.steps
+        return reached(
+            until, Reached(self.producer.trained, seconds, worst, None, 0, steps // (len(state.members()) + 1))
+        )
 
     async def resume(self) -> bool:
         """Go on from what this node saved; returns whether there was something."""
@@ -86,7 +121,7 @@ class QueuesJob(Job):
             await self.follow(change)
         found = self.state.files.load(self.models.values(), self.state.now)
         if found:
-            self.state.expect_others()
+            self.state.company.expect_others()
         return found
 
     async def _save_now_and_then(self) -> None:
@@ -157,14 +192,20 @@ class QueuesJob(Job):
             names = [f"{self.name}/{model}" for model in self.models]
             absent = f"{name} is not trained here: {self.state.absent[name]}; " if name in self.state.absent else ""
             raise UsageError(f"{absent}say which model, as in --job {names[0]}; there are {', '.join(names)}")
-        return ControlAnswer(said=await self._export(self.models[name], Path(request.file)))
+        return ControlAnswer(said=await self._export(self.models[name], Path(request.file), request.shared))
 
-    async def _export(self, model: QueueModel, file: Path) -> str:
+    async def _export(self, model: QueueModel, file: Path, exact: bool) -> str:
+        """Write the running mean of a model's weights, or the `exact` ones that members share bit by bit."""
         planned = (*self.state.plan.models, *self.state.change.models())
         plan = next(one.train for one in planned if one.name == model.name)
         run, now = self.context.calls.access.run, self.context.services.clock.now()
         source = ExportSource(run, f"{self.name}/{model.name}", plan, model.log.items, "", now)
-        work = partial(write_model, file, model.trainer, from_units(model.log.weights), "shared", source)
+        shared = model.shared()
+
+        def work() -> str:
+            weights, what = (shared.weights, "shared") if exact else (model.move_readout(shared), "average")
+            return write_model(file, model.trainer, weights, what, source)
+
         return await self.context.services.seams.compute(work)
 
     def pace(self) -> JobPace:

@@ -137,7 +137,7 @@ class QueueLog:
         term, other, _, _ = self.rank
         return lease[0] > term or lease == (term, other)
 
-    def producers(self, latest: int = 32) -> int:
+    def producers(self, latest: int = 16) -> int:
         """How many nodes the latest items came from."""
         names: list[str] = []
         for done in reversed(self._done):

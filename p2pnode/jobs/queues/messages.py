@@ -52,6 +52,7 @@ class QueueNews(msgspec.Struct, frozen=True, array_like=True):
         tuple[Annotated[bytes, msgspec.Meta(max_length=MAX_STEP_BYTES)], ...], msgspec.Meta(max_length=4096)
     ]
     snapshot: bool = False  # the asker's places are not known here, and this node may be ahead
+    agrees: bool = False  # lease and renewal are those of the asker, and left out
 
 
 State = Annotated[bytes, msgspec.Meta(max_length=32)]  # what the sender announces of itself (announcing.py)
@@ -85,16 +86,6 @@ class Pushed(Message, frozen=True, tag="pushed"):
 
     seq: Count
     room: bool
-
-
-class OfferLease(Message, frozen=True, tag="offer lease"):
-    """The owner hands a queue over."""
-
-    lease: Lease
-
-
-class LeaseTaken(Message, frozen=True, tag="lease taken"):
-    lease: Lease
 
 
 class GetQueue(Message, frozen=True, tag="get queue"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from math import isfinite, isqrt
 
 import numpy as np
@@ -10,28 +11,42 @@ from numpy.typing import NDArray
 
 from ...compression.codec import decode_delta, encode_delta
 from ...compression.delta import SparseDelta
-from ...compression.residual import make_delta, record
-from ...compression.weights import MAX_UNITS, Floats, Units, norm_squared, to_units
+from ...compression.residual import make_delta, record, within
+from ...compression.weights import MAX_UNITS, Floats, Units, from_units, norm_squared, to_units
+from ...merging.deltaset.pace import pace_for
+from ...merging.readout import share_of_latest
 from ...shards.rows import Rows
 from ...tasks.task import Evaluation
 from ...training.host import ModelHost
 from ...training.trainer import Trainer, TrainResult
+from ...wire.errors import Diverged
 from ...wire.types import Seconds
 from ..leases.lease import Signer
 from ..leases.watch import LeaseTimes, LeaseWatch
 from .items import MAX_PAYLOAD, Inbox, Item, Outbox
 from .log import MAX_STEP_PAYLOAD, QueueLog
 from .messages import OwnerFacts
-from .plan import QueuesSettings
+from .plan import PlannedModel, QueuesSettings
 from .priority import Plateau, QueueFacts
 
 BITS = 2  # of a value in an item
 LEAST = 256  # weights in an item
-DENSITY = 0.18  # of the items of all other producers of a model together
+DENSITY = 0.15  # of the items of all other producers of a model together
 BETA = 0.95  # of the residual that is kept at each item
 KEEP = 3.0  # times the lease that an applied item is kept, at least
 STALE: Seconds = 60.0  # what an owner said longer ago does not count
 MAX_NORM = 0.5  # of an item, relative to the norm of the weights
+OWN_NORM = 0.8  # of that: what this node sends at most, because the owner's weights may be others by then
+SLOWEST = 1 / 64  # of the learning rate, after local steps have diverged again and again
+
+
+@dataclass(frozen=True)
+class SharedWeights:
+    """A model's shared weights at some moment: what the heavy methods get, while the log goes on."""
+
+    weights: Floats
+    items: int  # that are applied to them
+    producers: int  # of the latest items
 
 
 class QueueModel:
@@ -39,7 +54,7 @@ class QueueModel:
 
     def __init__(
         self,
-        name: str,
+        planned: PlannedModel,
         scope: str,
         me: Signer,
         host: ModelHost,
@@ -49,7 +64,8 @@ class QueueModel:
         speed: float | None,
         now: Seconds,
     ) -> None:
-        self.name = name
+        self.name = name = planned.name
+        self.target = planned.target  # accuracy at which it is good enough
         self.host = host
         self.log = QueueLog(scope, name, to_units(host.genesis))
         self.watch = LeaseWatch(me, scope, name, LeaseTimes.lasting(settings.lease), now)
@@ -63,6 +79,9 @@ class QueueModel:
         self._facts: tuple[OwnerFacts, Seconds] | None = None
         self._plateau = Plateau()
         self._residual: Units = np.zeros(host.layout.size, np.int32)
+        self._caution = 1.0  # factor on the learning rate; below 1 after local steps have diverged
+        self._readout = host.genesis.copy()
+        self._readout_items = 0  # that had been applied to the weights which the read-out was last moved to
         self._settings = settings
         self._me = me
         self._arrivals: list[Seconds] = []
@@ -78,6 +97,10 @@ class QueueModel:
         """The number of this node's latest applied item."""
         return self.log.applied.get(self._me.peer_id, 0)
 
+    def shared(self) -> SharedWeights:
+        """The shared weights now."""
+        return SharedWeights(from_units(self.log.weights), self.log.items, self.log.producers())
+
     def settle(self, members: Collection[str], now: Seconds) -> None:
         """The log or what members have of it has changed: forget the items that nothing can take back."""
         self._heads = {peer: id for peer, id in self._heads.items() if peer in members}
@@ -92,23 +115,52 @@ class QueueModel:
 
     # ---- producing ----
 
-    def density(self) -> float:
+    def density(self, producers: int) -> float:
         """The share of the weights that an item carries: together the producers send about as much, however many."""
-        others = self.log.producers() - 1
+        others = producers - 1
         return self._settings.density or (1.0 if others <= 0 else min(1.0, DENSITY / others))
 
-    def train(self, begun: Floats, density: float) -> tuple[TrainResult, bytes]:
-        """Heavy. Local steps from `begun`, and the delta made of them as bytes. Diverged when the steps do."""
-        result = self.trainer.steps(begun, self._settings.steps)
-        residual = record(self._residual, result.weights - begun, BETA)
-        count = min(len(begun), max(LEAST, round(density * len(begun))))
+    def rate(self, producers: int) -> float:
+        """The factor on the learning rate: the mean of several producers has less noise, so steps may be larger."""
+        return self._caution * (self._settings.rate or pace_for(0.0, producers).rate)
+
+    def train(self, begun: SharedWeights) -> tuple[TrainResult, bytes]:
+        """Heavy. Local steps from the shared weights, and the delta made of them as bytes; Diverged when they do."""
+        self.move_readout(begun)
+        try:
+            result = self.trainer.steps(begun.weights, self._settings.steps, rate=self.rate(begun.producers))
+        except Diverged:
+            self._caution = max(SLOWEST, self._caution / 2)
+            raise
+        self._caution = min(1.0, self._caution * 1.1)
+        size, density = len(begun.weights), self.density(begun.producers)
+        residual = record(self._residual, result.weights - begun.weights, BETA)
+        count = min(size, max(LEAST, round(density * size)))
         while True:
             delta, after = make_delta(residual, count, BITS, 1.0)
-            payload = encode_delta(delta)
+            payload = encode_delta(within(delta, int(OWN_NORM * _largest_norm(to_units(begun.weights)))))
             if len(payload) <= MAX_PAYLOAD:
                 self._residual = after
                 return result, payload
             count //= 2
+
+    # ---- evaluating ----
+
+    def move_readout(self, now: SharedWeights) -> Floats:
+        """Heavy. The read-out, moved on to the shared weights: their mean over the last eighth of all items.
+
+        It has less noise than they have. An item of every producer counts as a round does in a delta set.
+        """
+        new, producers = now.items - self._readout_items, max(1, now.producers)
+        if new > 0:
+            share = share_of_latest(now.items // producers, 1.0)
+            self._readout += np.float32(1.0 - (1.0 - share) ** (new / producers)) * (now.weights - self._readout)
+        self._readout_items = now.items
+        return self._readout
+
+    def evaluate(self, now: SharedWeights) -> Evaluation:
+        """Heavy. How good the read-out is on the task's test data."""
+        return self.trainer.evaluate(self.move_readout(now))
 
     # ---- owning ----
 
@@ -183,6 +235,11 @@ class QueueModel:
         found = self.facts(idle, now)
         return found is not None and found.converged
 
+    def good_enough(self, idle: float, now: Seconds) -> bool:
+        """Whether it has reached its target, as its owner says."""
+        found = self.facts(idle, now)
+        return self.target is not None and found is not None and (found.accuracy or 0.0) >= self.target
+
     def score_facts(self, idle: float, now: Seconds) -> QueueFacts:
         """What the queue's score follows from."""
         found = self.facts(idle, now) or OwnerFacts(0, 0.0, 0.0)
@@ -195,8 +252,12 @@ def _bounded(item: Item, weights: Units) -> SparseDelta | None:
         delta = decode_delta(item.payload, len(weights), len(weights))
     except ValueError:
         return None
-    bound = max(1, int(MAX_NORM * isqrt(max(1, norm_squared(weights)))))
-    return delta if isqrt(norm_squared(delta.values)) <= bound else None
+    return delta if isqrt(norm_squared(delta.values)) <= _largest_norm(weights) else None
+
+
+def _largest_norm(weights: Units) -> int:
+    """The largest norm of an item that an owner with these weights takes."""
+    return max(2, int(MAX_NORM * isqrt(max(1, norm_squared(weights)))))
 
 
 def _on_grid(total: NDArray[np.float64], weights: Units) -> SparseDelta:

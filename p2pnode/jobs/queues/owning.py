@@ -6,15 +6,16 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 
-from ...compression.weights import from_units
-from ...wire.errors import LocalProblem, NetworkDown, PeerError, PeerMisbehaved, PeerRefused
+from ...wire.errors import PeerMisbehaved, PeerRefused
 from ...wire.ids import PeerId
 from ...wire.types import Seconds
+from ..leases.keeper import LOOK_EVERY
 from ..leases.lease import MAX_LEAP, Lease, rank
+from ..leases.messages import LeaseTaken, OfferLease
 from ..leases.watch import turn_order
 from .allocation import QueueLoad, allocate
 from .items import Item, Patience
-from .messages import LeaseTaken, OfferLease, Push, Pushed
+from .messages import Push, Pushed
 from .model import QueueModel
 from .priority import pick
 from .state import QueuesState
@@ -144,51 +145,19 @@ class Owner:
         """Renew what is owned, and take over what has no owner."""
         state = self._state
         await self._syncer.wait_for_first(state.settings.lease)
-        looked = state.now
         while True:
-            late = state.now - looked - SLICE
-            looked = state.now
             for model in list(state.models.values()):
-                if late > SLICE:
-                    model.watch.slept(late)
-                if self._should_take(model):
-                    await self._take(model)
-                model.watch.renew(state.now)
-                if model.watch.lease is not None and state.works(model):
-                    self._begin_term(model, model.watch.lease)
-            await asyncio.sleep(SLICE)
-
-    def _should_take(self, model: QueueModel) -> bool:
-        """Whether this node takes a queue now. One that is cut off waits: nobody could confirm its lease."""
-        state, watch = self._state, model.watch
-        if not state.members() and not state.alone():
-            return False
-        outdone = watch.mine and not model.log.allows(rank(watch.lease))  # its term is over; it can make no step
-        distrusted = not watch.mine and state.distrusts(model.owner)
-        return watch.stopped or outdone or watch.due(state.now, state.members_with(model), distrusted)
-
-    async def _take(self, model: QueueModel) -> None:
-        """Take a queue over, once the lease is on disk."""
-        state, lease = self._state, model.watch.proposed()
-        try:
-            await state.services.seams.disk(partial(state.files.note_lease, model.name, lease))
-        except LocalProblem as problem:
-            state.services.events.say("disk", f"the lease of {model.name} waits for the disk: {problem}", warning=True)
-            return
-        if model.watch.proposed() == lease:  # nobody else has taken it meanwhile
-            model.watch.take(state.now)
-            state.say_owner(model)
+                watch = model.watch
+                outdone = watch.mine and not model.log.allows(rank(watch.lease))  # it can make no step in its term
+                distrusted = not watch.mine and state.distrusts(model.owner)
+                await state.keeper(model).look(state.members_with(model), outdone, distrusted)
+                if watch.lease is not None and state.works(model):
+                    self._begin_term(model, watch.lease)
+            await asyncio.sleep(LOOK_EVERY)
 
     async def give(self, model: QueueModel, to: str) -> None:
-        """Hand a queue over. Should that fail, this node takes it again in a later term."""
-        state, offered = self._state, model.watch.offer(to)
-        try:
-            answer = await state.context.calls.ask(PeerId(to), OfferLease(offered), LeaseTaken)
-            state.learn_lease(model, answer.lease, None)
-        except (PeerError, NetworkDown):
-            return
-        except ValueError as problem:
-            state.services.fault(to, f"lease of {model.name}: {problem}")
+        """Hand a queue over."""
+        await self._state.keeper(model).give(to)
 
     async def give_all(self) -> None:
         """Before leaving: hand every owned queue over, so that nobody has to wait until it is taken over."""
@@ -203,12 +172,7 @@ class Owner:
         model = state.models.get(request.lease.name)
         if model is None:
             raise PeerRefused("unknown queue", "there is no such queue here")
-        try:
-            lease = model.watch.accept(request.lease, peer, state.now)
-        except ValueError as problem:
-            raise PeerRefused("offer", str(problem)) from None
-        state.say_owner(model)
-        return LeaseTaken(lease)
+        return state.keeper(model).accept(peer, request.lease)
 
     # ---- now and then ----
 
@@ -221,8 +185,7 @@ class Owner:
             if state.now - evaluated >= EVALUATE_EVERY:
                 evaluated = state.now
                 for model in [one for one in state.models.values() if state.works(one)]:
-                    work = partial(model.trainer.evaluate, from_units(model.log.weights))
-                    model.note_evaluation(await state.services.seams.compute(work))
+                    model.note_evaluation(await state.services.seams.compute(partial(model.evaluate, model.shared())))
             if state.now - allocated >= state.settings.reallocate and not state.settings.fixed:
                 allocated = state.now
                 await self._reallocate()

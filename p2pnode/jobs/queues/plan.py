@@ -10,6 +10,7 @@ import msgspec
 
 from ...config.options import JobOptions, Options, TrainOptions
 from ...config.settings import read_jobs
+from ...config.until import Until
 from ...wire.errors import UsageError, suggestion
 from ...wire.types import JobName
 from ..contract import JobSettings
@@ -28,6 +29,7 @@ class QueuesSettings(msgspec.Struct, frozen=True):
     turn: Annotated[float, msgspec.Meta(ge=0.0, le=3600.0)] = 10.0  # seconds that a node trains one model at a time
     batch: Annotated[int, msgspec.Meta(ge=1, le=64)] = 8  # items that are applied at once
     density: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] = 0.0  # share of the weights in an item; 0: by producers
+    rate: Annotated[float, msgspec.Meta(ge=0.0, le=10.0)] = 0.0  # factor on the learning rate; 0: by producers
     gain: Annotated[float, msgspec.Meta(gt=0.0, le=10.0)] = 1.0  # on what the producers of a moment agree on
     lease: Annotated[float, msgspec.Meta(ge=3.0, le=600.0)] = 30.0  # seconds of silence until a queue is taken over
     reallocate: Annotated[float, msgspec.Meta(ge=1.0, le=3600.0)] = 30.0  # seconds between two looks at who owns what
@@ -36,11 +38,12 @@ class QueuesSettings(msgspec.Struct, frozen=True):
     common: bool = False  # True: an owner has one queue for all its models, first come, first served; for comparison
 
 
-class PlannedModel(msgspec.Struct, frozen=True):
-    """One of the models: its name, and what its members must agree on to train it."""
+class PlannedModel(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One of the models: its name, what its members must agree on to train it, and when it is good enough."""
 
     name: JobName
     train: TrainPlan
+    target: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] | None = None  # accuracy
 
 
 class QueuesPlan(msgspec.Struct, frozen=True):
@@ -53,8 +56,8 @@ class QueuesPlan(msgspec.Struct, frozen=True):
 class QueuesOptions(msgspec.Struct, frozen=True):
     """What this node's user wrote: how each model is trained here, and what a founder sets."""
 
-    models: dict[str, TrainOptions]
-    node: TrainOptions  # how models are trained that it does not name
+    models: dict[str, TrainOptions]  # `until` is that of the model: its target
+    node: TrainOptions  # how models are trained that it does not name; `until` is that of the job
     settings: QueuesSettings
     prefer: tuple[str, ...] = ()  # queues that this node should own whenever it is present
 
@@ -67,9 +70,21 @@ def read_plan(plan: dict[str, Any]) -> QueuesPlan:
         raise UsageError(f"the run's plan for queues cannot be followed: {error}") from None
 
 
+def write_model_plan(model: PlannedModel) -> dict[str, Any]:
+    """A model as it stands in the manifest."""
+    return {**msgspec.to_builtins(model), "train": write_plan(model.train)}
+
+
 def plan_of_model(model: PlannedModel) -> bytes:
     """A model as the founder's change carries it."""
-    return msgspec.msgpack.encode({"name": model.name, "train": write_plan(model.train)})
+    return msgspec.msgpack.encode(write_model_plan(model))
+
+
+def target_of(name: str, until: Until | None) -> float | None:
+    """The accuracy at which a model is good enough; UsageError for any other goal."""
+    if until is not None and until.what != "accuracy":
+        raise UsageError(f"the model {name!r}: until={until} is no goal of a model; write until=accuracy:0.9")
+    return None if until is None else until.amount
 
 
 def read_model(data: bytes) -> PlannedModel:
@@ -104,7 +119,9 @@ def read_options(settings: JobSettings) -> QueuesOptions:
 def read_added(written: str, node: TrainOptions) -> tuple[str, TrainOptions]:
     """Name and options of a model written as NAME=TASK[,KEY=VALUE...]; UsageError in one line."""
     (job,) = read_jobs([written])
-    return job.name, replace(node, **job.given)
+    train = replace(node, **{"until": None, **job.given})
+    target_of(job.name, train.until)
+    return job.name, train
 
 
 def _read_models(raw: object, settings: JobSettings) -> dict[str, TrainOptions]:
@@ -121,5 +138,8 @@ def _read_models(raw: object, settings: JobSettings) -> dict[str, TrainOptions]:
     if jobs and not MIN_MODELS <= len(jobs) <= MAX_MODELS:
         few = "queues are for several models; to train one, use --task" if len(jobs) < MIN_MODELS else ""
         raise UsageError(few or f"{len(jobs)} models are too many; queues hold {MIN_MODELS} to {MAX_MODELS}")
-    node = Options(train=settings.node.train, jobs=jobs)
-    return {job.name: node.train_options(job.name, alone=False) for job in jobs}
+    node = Options(train=replace(settings.node.train, until=None), jobs=jobs)
+    models = {job.name: node.train_options(job.name, alone=False) for job in jobs}
+    for name, model in models.items():
+        target_of(name, model.until)
+    return models

@@ -13,11 +13,19 @@ from ...storage.files import Storage
 from ...wire.errors import LocalProblem, UsageError, suggestion
 from ..contract import JobContext, JobKind, own_seed
 from ..train.binding import check_model, follow_plan, make_plan, open_model_host, open_task
-from ..train.plan import write_plan
 from ..train.prepare import own_rows
 from .job import QueuesJob
 from .model import QueueModel
-from .plan import PlannedModel, QueuesOptions, QueuesPlan, read_added, read_options, read_plan
+from .plan import (
+    PlannedModel,
+    QueuesOptions,
+    QueuesPlan,
+    read_added,
+    read_options,
+    read_plan,
+    target_of,
+    write_model_plan,
+)
 
 
 async def found(options: QueuesOptions, services: Services) -> dict[str, Any]:
@@ -28,7 +36,7 @@ async def found(options: QueuesOptions, services: Services) -> dict[str, Any]:
     seed = services.seams.rng.getrandbits(60)
     models = [await plan_model(name, train, seed, services) for name, train in options.models.items()]
     plan: dict[str, Any] = msgspec.to_builtins(QueuesPlan(tuple(models), options.settings))
-    plan["models"] = [{"name": model.name, "train": write_plan(model.train)} for model in models]
+    plan["models"] = [write_model_plan(model) for model in models]
     return plan
 
 
@@ -41,7 +49,7 @@ async def prepare(entry: dict[str, Any], options: QueuesOptions, context: JobCon
     if all(isinstance(found, str) for found in models.values()):
         raise LocalProblem(f"none of the run's models can be trained here: {next(iter(models.values()))}")
     _check_preferred(options, list(models))
-    job = QueuesJob(context, plan, models, options.prefer, preparing.prepare, preparing.plan, options.node.full_speed)
+    job = QueuesJob(context, plan, models, options.prefer, preparing.prepare, preparing.plan, options.node)
     if await job.resume():
         services.events.say("resumed learning", f"going on with {', '.join(job.models)}")
     return job
@@ -72,7 +80,7 @@ class ModelPreparer:
         scope, now = f"{context.calls.scope}/{planned.name}", seams.clock.monotonic()
         me, seed = context.services.identity, own_seed(context)
         return await seams.compute(
-            lambda: QueueModel(planned.name, scope, me, host, rows, seed, self._settings, seams.speed, now)
+            lambda: QueueModel(planned, scope, me, host, rows, seed, self._settings, seams.speed, now)
         )
 
     async def plan(self, written: str) -> PlannedModel:
@@ -85,7 +93,7 @@ class ModelPreparer:
 async def plan_model(name: str, train: TrainOptions, seed: int, services: Services) -> PlannedModel:
     """What members must agree on to train a model."""
     host = await services.seams.compute(partial(open_model_host, train, seed, shared=services.seams.shared))
-    return PlannedModel(name, make_plan(host, train, seed))
+    return PlannedModel(name, make_plan(host, train, seed), target_of(name, train.until))
 
 
 def check(entry: dict[str, Any] | None, options: QueuesOptions, storage: Storage, folder: str) -> None:

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 
-from ...compression.weights import from_units
 from ...training.slowdown import rest_after
 from ...wire.errors import Diverged, LocalProblem, NetworkDown, PeerError
 from ...wire.ids import PeerId
@@ -60,17 +59,16 @@ class Producer:
     async def _make_item(self, model: QueueModel) -> bool:
         """Train a model for a while; returns whether an item came of it that may be sent."""
         state = self._state
-        trained, begun = model.log.items, from_units(model.log.weights)
-        work = partial(model.train, begun, model.density())
+        begun = model.shared()
         try:
-            result, payload = await state.services.seams.compute(work, state.settings.steps)
+            result, payload = await state.services.seams.compute(partial(model.train, begun), state.settings.steps)
         except Diverged as problem:
             state.services.events.say("diverged", f"{model.name}: {problem}", warning=True)
             await asyncio.sleep(SLICE)
             return False
         model.loss = result.loss
         self.local_steps += result.steps
-        item = model.outbox.add(trained, result.steps, result.samples, result.loss, payload)
+        item = model.outbox.add(begun.items, result.steps, result.samples, result.loss, payload)
         self.trained += 1
         return await self._put_on_disk(model, item)
 
@@ -89,6 +87,7 @@ class Producer:
         """The model that this node trains next: each gets turns of some seconds, in proportion to its need."""
         state = self._state
         wanted = {model.name: model for model in state.models.values() if self._wants_items(model)}
+        wanted = {name: model for name, model in wanted.items() if not state.good_enough(model)} or wanted
         if not wanted:
             return None
         if self._chosen not in wanted or state.now >= self._turn_ends:
@@ -103,17 +102,17 @@ class Producer:
         return going and not model.outbox.full(model.done) and model.trainer.samples > 0
 
     async def _rest(self, item_seconds: Seconds) -> None:
-        """Rest after an item once no model gets better any more, longer each time; the queues go on being synced."""
+        """Rest after an item once no model needs it any more, longer each time; the queues go on being synced."""
         state = self._state
         going = [model for model in state.models.values() if not state.paused(model.name)]
-        converged = bool(going) and all(model.converged(state.idle, state.now) for model in going)
-        if not converged or self._full_speed:
+        done = bool(going) and all(state.good_enough(model) or state.converged(model) for model in going)
+        if not done or self._full_speed:
             if self.slowed:
-                state.services.events.say("slowed", "at full speed again: a model gets better")
+                state.services.events.say("slowed", "at full speed again: a model needs training")
             self.slowed, self._rests = "", 0
             return
         if not self.slowed:
-            self.slowed = f"converged: no model got better in {CONVERGED:.0f} passes over its data"
+            self.slowed = f"each model has reached its target, or did not get better in {CONVERGED:.0f} passes"
             state.services.events.say("slowed", self.slowed)
         pause = rest_after(item_seconds, self._rests)
         self._rests += 1

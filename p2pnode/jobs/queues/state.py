@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from ...network.base import Clock
 from ...wire.bounded import put_bounded
 from ...wire.ids import PeerId, short
 from ...wire.types import Seconds
 from ..contract import JobContext
-from ..leases.lease import Lease, Renewal, lease_id
+from ..leases.keeper import Company, LeaseKeeper
+from ..leases.lease import Lease, Renewal
 from .allocation import NodeLoad
 from .announcing import Announced, announced, read_announced
 from .changes import QueuesChange, check_change, unchanged
@@ -48,8 +50,9 @@ class QueuesState:
         self._preferred = preferred
         self._reported: dict[str, tuple[bytes, Seconds]] = {}  # what members said of themselves, and when
         self._clock: Clock = context.services.seams.clock
-        founded = context.founder == self.me.peer_id
-        self._accompanied: Seconds | None = None if founded else self.now  # when it last knew of another member
+        first = context.founder == self.me.peer_id
+        self.company = Company(self.members, self._clock, LONELY * plan.settings.lease, first)
+        self._keepers: dict[str, LeaseKeeper] = {}
 
     @property
     def now(self) -> Seconds:
@@ -99,35 +102,27 @@ class QueuesState:
         found = {str(peer): self.announced_by(peer) for peer in self.members()}
         return {**found, self.me.peer_id: read_announced(self.announcement(), self.names)}
 
-    def expect_others(self) -> None:
-        """Others may have gone on while this node was away: hear them before doing anything."""
-        self._accompanied = self.now
-
-    def alone(self) -> bool:
-        """Whether there is nobody who could confirm a lease: nobody has come yet, or all have been gone for a while."""
-        if self.members():
-            self._accompanied = self.now
-            return False
-        return self._accompanied is None or self.now - self._accompanied > LONELY * self.settings.lease
-
     # ---- leases ----
+
+    def keeper(self, model: QueueModel) -> LeaseKeeper:
+        """Who keeps the lease of a queue at this node."""
+        if model.name not in self._keepers:
+            store, changed = partial(self.files.note_lease, model.name), partial(self._owner_changed, model)
+            self._keepers[model.name] = LeaseKeeper(self.context, model.watch, self.company, store, changed)
+        return self._keepers[model.name]
 
     def works(self, model: QueueModel) -> bool:
         """Whether this node may act as the owner of a queue now."""
-        return model.watch.works(self.now, self.alone())
+        return self.keeper(model).works()
 
     def learn_lease(self, model: QueueModel, lease: Lease | None, renewal: Renewal | None) -> None:
         """What a member knows of a queue's lease; ValueError when that is not valid."""
         if lease is None:
             return
-        before, silent, mine = model.watch.lease, model.watch.silent(self.now), model.watch.mine
+        before, silent = model.watch.lease, model.watch.silent(self.now)
         trusted = None if self.distrusts(lease.owner) else renewal
-        if model.watch.learn(lease, trusted, self.now):
+        if self.keeper(model).hear(lease, trusted):
             self._suspect(model, before, lease, silent)
-            if mine:
-                model.inbox.clear()
-            self.say_owner(model)
-        model.watch.confirmed(lease_id(lease), -1 if renewal is None else renewal.number)
 
     def _suspect(self, model: QueueModel, before: Lease | None, lease: Lease, silent: Seconds) -> None:
         """Note a member that takes a queue from an owner that is not silent. Once is what a split looks like.
@@ -139,11 +134,13 @@ class QueuesState:
         for _ in range(1 if before.owner == lease.owner else GRAB_FAULTS):
             self.services.fault(lease.owner, "it took a queue from an owner that works")
 
-    def say_owner(self, model: QueueModel) -> None:
-        lease = model.watch.lease
-        if lease is not None:
-            who = "this node" if model.watch.mine else short(lease.owner)
-            self.say(f"{who} owns the queue {model.name} in term {lease.term}")
+    def _owner_changed(self, model: QueueModel) -> None:
+        """A queue has another lease. What waited at the owner before is pushed to the new one."""
+        keeper = self.keeper(model)
+        if not model.watch.mine:
+            model.inbox.clear()
+        who = "this node" if model.watch.mine else short(keeper.owner)
+        self.say(f"{who} owns the queue {model.name} in term {keeper.term}")
 
     # ---- the log ----
 
@@ -177,6 +174,14 @@ class QueuesState:
         """How much a model needs to be trained: its priority, but less for a queue that is full already."""
         found = self.score(model)
         return found.convergence + found.complexity + found.idle - found.length
+
+    def good_enough(self, model: QueueModel) -> bool:
+        """Whether a model has reached its target."""
+        return model.good_enough(self.idle, self.now)
+
+    def converged(self, model: QueueModel) -> bool:
+        """Whether a model does not get better any more."""
+        return model.converged(self.idle, self.now)
 
     # ---- changes by the founder ----
 

@@ -45,7 +45,8 @@ def _queue_rows(job: QueuesJob) -> list[Row]:
     for model in job.models.values():
         facts, lease = model.facts(state.idle, state.now), model.watch.lease
         length, accuracy = (None, None) if facts is None else (facts.length, facts.accuracy)
-        condition = "paused" if state.paused(model.name) else "no owner" if lease is None else ""
+        reached = "target reached" if state.good_enough(model) else ""
+        condition = "paused" if state.paused(model.name) else "no owner" if lease is None else reached
         rows.append(
             (model.name, model.owner, None if lease is None else lease.term, length, model.log.items,
              round(state.score(model).total, 3), accuracy, model.loss, len(model.log.weights), condition)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from math import inf
 
 from ...network.base import MemorySink, Payload, StreamLimits
+from ...wire.bounded import put_bounded
 from ...wire.errors import NetworkDown, PeerError, PeerMisbehaved, PeerRefused
 from ...wire.ids import PeerId, short
 from ...wire.types import Seconds
@@ -17,6 +19,7 @@ from .model import QueueModel
 from .state import QueuesState
 
 SYNC_EVERY: Seconds = 1.0
+MAX_ASKED = 4096
 _OVERHEAD = 4 << 20
 
 
@@ -27,13 +30,24 @@ class Syncer:
         """`on_change` is awaited with each newer change of the founder that comes in."""
         self._state = state
         self._on_change = on_change
+        self._asked: dict[tuple[PeerId, str], Seconds] = {}  # when each member was last asked about a queue
         self._first = asyncio.Event()  # a member has said what it knows, since the start
 
-    async def run(self) -> None:
+    async def ask_owners(self) -> None:
+        """Ask owners about their queues, once a second."""
         while True:
-            asked = self.peers_to_ask()
-            await asyncio.gather(*(self.ask(peer, queues) for peer, queues in asked.items()))
-            if self._state.alone():
+            await asyncio.gather(*(self.ask(peer, queues) for peer, queues in self._owners_to_ask().items()))
+            await asyncio.sleep(SYNC_EVERY)
+
+    async def ask_around(self) -> None:
+        """Ask one member after the other about all queues: half a second after owners, who have sent new steps then."""
+        state = self._state
+        await asyncio.sleep(SYNC_EVERY / 2)
+        while True:
+            members = state.members()
+            if members:
+                await self.ask(state.services.seams.rng.choice(members), set(state.models))
+            if state.company.alone():
                 self._first.set()
             await asyncio.sleep(SYNC_EVERY)
 
@@ -42,25 +56,25 @@ class Syncer:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._first.wait(), limit)
 
-    def peers_to_ask(self) -> dict[PeerId, set[str]]:
-        """Owners about their queues, who announces to own one about that, and one other member about all of them."""
+    def _owners_to_ask(self) -> dict[PeerId, set[str]]:
+        """Owners, and who announces to own a queue, about queues that they were not asked about in the last second."""
         state = self._state
-        asked: dict[PeerId, set[str]] = {}
-        members = state.members()
-        for peer in members:
+        found: dict[PeerId, set[str]] = {}
+        for peer in state.members():
             owned = {model.name for model in state.models.values() if model.owner == peer}
-            found = owned | {name for name in state.announced_by(peer).owned if name in state.models}
-            if found:
-                asked[peer] = found
-        if members:
-            asked[state.services.seams.rng.choice(members)] = set(state.models)
-        return asked
+            owned |= {name for name in state.announced_by(peer).owned if name in state.models}
+            due = {name for name in owned if state.now - self._asked.get((peer, name), -inf) >= SYNC_EVERY}
+            if due:
+                found[peer] = due
+        return found
 
     # ---- asking ----
 
     async def ask(self, peer: PeerId, queues: set[str]) -> None:
         """Learn what a member knows of some queues."""
         state = self._state
+        for name in queues:
+            put_bounded(self._asked, (peer, name), state.now, MAX_ASKED)
         views = tuple(_view(model) for model in state.models.values() if model.name in queues)
         try:
             answer = await state.context.calls.ask(peer, Sync(views, state.change.number, state.announcement()), SyncIs)
@@ -70,20 +84,23 @@ class Syncer:
         try:
             if answer.change is not None and state.is_newer(answer.change):
                 await self._on_change(answer.change)
+            asked = {view.queue: view for view in views}
             for news in answer.queues:
-                await self._learn(peer, news)
+                await self._learn(peer, news, asked.get(news.queue))
         except ValueError as problem:
             state.services.fault(peer, f"queues: {problem}")
             return
         self._first.set()
 
-    async def _learn(self, peer: PeerId, news: QueueNews) -> None:
+    async def _learn(self, peer: PeerId, news: QueueNews, asked: QueueView | None) -> None:
+        """Take in what a member knows of a queue that it was `asked` about."""
         state = self._state
-        model = state.models.get(news.queue)
-        if model is None:
+        if asked is None:
             raise ValueError(f"news of {news.queue!r}, which nobody asked for")
+        model = state.models[news.queue]
         model.note_head(peer, news.head)
-        state.learn_lease(model, news.lease, news.renewal)
+        known = asked if news.agrees else news
+        state.learn_lease(model, known.lease, known.renewal)
         self._learn_steps(model, [decode_step(data) for data in news.steps])
         if news.facts is not None and not model.watch.mine:
             model.note_facts(news.facts, state.now)
@@ -139,9 +156,9 @@ class Syncer:
         steps = model.log.after(view.positions, room) if room > 0 else []
         ahead = steps is None and model.log.head.index > 0
         facts = model.facts(state.idle, state.now)
-        return QueueNews(
-            model.name, model.log.head.id, watch.lease, watch.renewal, facts, tuple(steps or ()), snapshot=ahead
-        )
+        agrees = (view.lease, view.renewal) == (watch.lease, watch.renewal)
+        lease, renewal = (None, None) if agrees else (watch.lease, watch.renewal)
+        return QueueNews(model.name, model.log.head.id, lease, renewal, facts, tuple(steps or ()), ahead, agrees)
 
     async def stream(self, peer: PeerId, request: GetQueue) -> Payload:
         """A queue's log as a whole."""

@@ -28,6 +28,7 @@ MARK_BYTES = 16
 UPDATE, BRIDGE, UNION = 0, 1, 2  # kinds: local progress; a step towards another circle; a circle that joins
 MAX_INCARNATION = 1023
 MAX_CITED_BYTES = 64 * 13
+MAX_DENSITY = 0.1  # share of the coordinates that an entry may carry, unless the run says more
 _DOMAIN = b"p2pnode entry 1\0"
 
 ModelText = Annotated[str, msgspec.Meta(max_length=40)]
@@ -124,7 +125,7 @@ def rules_for(
     layout_hash: str,
     genesis: Units,
     norm_ratio: float = 0.5,
-    max_density: float = 0.1,
+    max_density: float = MAX_DENSITY,
     gamma_max: float = 4.0,
     layers: tuple[int, ...] = (),
     roots: tuple[str, ...] = (),

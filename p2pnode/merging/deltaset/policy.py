@@ -37,7 +37,7 @@ from .author import SIGNS_RATE, Author, Draft
 from .bridges import BridgeDraft, Bridges
 from .chains import droppable
 from .correction import let_in
-from .entry import UPDATE, Chain, Entry, EntryFacts, decode_entry, delta_of, encode_entry, rules_for
+from .entry import MAX_DENSITY, UPDATE, Chain, Entry, EntryFacts, decode_entry, delta_of, encode_entry, rules_for
 from .exchange import (
     SNAPSHOT_BYTES,
     EntryBatch,
@@ -78,7 +78,8 @@ class DeltaSetPolicy(Policy):
     def __init__(self, origin: PolicySetup) -> None:
         options = read_options(origin.settings)
         lineage = bytes.fromhex(origin.lineage)
-        rules = rules_for(origin.model, lineage, origin.layout, origin.genesis, options.norm_ratio)
+        density = max(MAX_DENSITY, options.density)  # a run that asks for more may have it
+        rules = rules_for(origin.model, lineage, origin.layout, origin.genesis, options.norm_ratio, density)
         if options.bounds or options.admission:
             layers = origin.layers or (len(origin.genesis),)
             rules = replace(

@@ -19,7 +19,7 @@ from ...wire.errors import LocalProblem, NetworkDown, PeerError, PeerMisbehaved,
 from ...wire.ids import PeerId, short
 from ...wire.messages import MAX_ADDRESSES, MAX_CALL_BYTES
 from ...wire.types import Seconds
-from ..base import Server
+from ..base import Server, cancel_and_wait
 from .daemon import Daemon, DaemonOptions
 from .frames import SEND_BUFFER_BYTES, FrameReader, FrameWriter
 from .incoming import Incoming
@@ -30,6 +30,7 @@ CALL_PROTOCOL = "p2pnode/1/call"
 STREAM_PROTOCOL = "p2pnode/1/stream"
 OPEN_LIMIT: Seconds = 15.0
 END_LIMIT: Seconds = 0.5  # for work that is under way when a link closes
+DEATH_LIMIT: Seconds = 1.0  # a daemon whose connection broke is usually dead; its end says more about the reason
 
 T = TypeVar("T")
 
@@ -96,6 +97,7 @@ class HivemindLink:
                 f"the key file is that of {self._p2p.peer_id}, not of {self._peer}; restore the right one"
             )
         _silence(self._p2p)
+        _forget_given_up_calls(self._p2p)
         dht = await library.DHTNode.create(
             p2p=self._p2p,
             node_id=library.DHTID.from_bytes(place_of(self._p2p.peer_id.to_bytes())),
@@ -210,7 +212,15 @@ class HivemindLink:
     # ---- life ----
 
     async def wait_dead(self) -> str:
-        return await self._daemon.wait_dead()
+        """Wait until the daemon has ended, or the connection over which all calls go; returns how."""
+        daemon = asyncio.create_task(self._daemon.wait_dead())
+        connection = _connection_tasks(self._p2p)
+        try:
+            await asyncio.wait({daemon, *connection}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({daemon}, timeout=DEATH_LIMIT)
+            return daemon.result() if daemon.done() else f"the connection to p2pd is lost{_reason_of(connection)}"
+        finally:
+            await cancel_and_wait(daemon)
 
     async def check(self) -> None:
         """Ask the daemon for its id. Also removes finished calls, which hivemind would keep forever."""
@@ -272,6 +282,36 @@ def _silence(p2p: Any) -> None:
             writer.close()
 
     p2p._client.control._handler = quiet
+
+
+class _WaitingCalls(dict[Any, asyncio.Future[Any]]):
+    """Calls that wait for an answer, by id. One that was given up does not count, even before it is removed."""
+
+    def __contains__(self, call: object) -> bool:
+        return super().__contains__(call) and not self[call].done()
+
+
+def _forget_given_up_calls(p2p: Any) -> None:
+    """Ignore an answer that arrives in the moment in which its call times out.
+
+    hivemind gives the answer to the cancelled call, which raises and ends the task that reads all answers and requests:
+    the daemon goes on, and this node hears nothing from anybody any more.
+    """
+    control = p2p._client.control
+    control._pending_calls = _WaitingCalls(control._pending_calls)
+
+
+def _connection_tasks(p2p: Any) -> set[asyncio.Task[None]]:
+    """The tasks that read and write the connection to the daemon over which all calls go."""
+    control = p2p._client.control
+    return {control._read_task, control._write_task}
+
+
+def _reason_of(tasks: set[asyncio.Task[None]]) -> str:
+    """The errors with which some of the tasks ended, in brackets."""
+    ended = [task for task in tasks if task.done() and not task.cancelled()]
+    errors = [type(error).__name__ for error in (task.exception() for task in ended) if error is not None]
+    return f" ({', '.join(errors)})" if errors else ""
 
 
 async def _end_hivemind(p2p: Any, incoming: Incoming, routing: DhtRouting | None) -> None:

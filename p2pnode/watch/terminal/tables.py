@@ -12,14 +12,15 @@ from rich.text import Text
 
 from ...wire.ids import short
 from ...wire.run import GENESIS
-from ...wire.status import PeerState
+from ...wire.status import Figure, PeerState
 from ..glossary import label
-from ..text import ago, clean
+from ..text import ago, clean, figure_text
 
 WHOLE_REASON = 200  # characters
 LONGEST_NAME = 24  # in a terminal; longer ones go on in the next line
 SHORTEST_REASON = 24  # in a line
 GAP = 3  # between columns
+REPORTED = 7  # figures of a kind of work that are worth more than answer times
 NO_NAMES: Mapping[str, str] = MappingProxyType({})
 
 
@@ -47,7 +48,7 @@ def peers_table(
     ranked = sorted(peers, key=lambda row: (not row.present, row.name, row.id))
     fitting = ranked if limit is None or len(ranked) <= limit else ranked[: max(0, limit - 1)]
     known = _known(peers, names)
-    columns = known if width is None else _fitting(known, fitting, width)
+    columns = known if width is None else _fitting([known[0], *_reported(peers), *known[1:]], fitting, width)
     table = Table(box=box.SIMPLE_HEAD, expand=width is not None, pad_edge=False, header_style="bold")
     one_line = width is None or limit is not None
     wide = REASON if any(column.heading == REASON for column in columns) else WHO
@@ -78,7 +79,8 @@ def _known(peers: Sequence[PeerState], names: Mapping[str, str]) -> list[TableCo
         named = row.job().circle or GENESIS
         return Text(names.get(named) or clean(named, 12))
 
-    compared = any(row.similarity is not None or row.reason for row in peers)
+    reported = any(row.job().figures for row in peers)  # then their room is needed
+    compared = any(row.similarity is not None or (row.reason and not reported) for row in peers)
     return [
         TableColumn(WHO, _name, NEEDED),
         TableColumn("id", lambda row: Text(clean(short(row.id), 8), style="cyan"), 8),
@@ -104,6 +106,22 @@ def _known(peers: Sequence[PeerState], names: Mapping[str, str]) -> list[TableCo
             label("faults"), lambda row: Text(str(row.faults), style="yellow" if row.faults else "dim"), 0, True
         ),
     ]
+
+
+def _reported(peers: Sequence[PeerState]) -> list[TableColumn]:
+    """Columns about a kind of work that trains no single model; what it reports first is worth most."""
+    if any(row.training().round is not None for row in peers):
+        return []
+    figures = {figure.name: figure for row in peers for figure in row.job().figures}
+
+    def column(name: str, figure: Figure, worth: int) -> TableColumn:
+        def cell(row: PeerState) -> Text:
+            found = next((one for one in row.job().figures if one.name == name), None)
+            return Text("–" if found is None else figure_text(found.value, found.unit))
+
+        return TableColumn(clean(figure.label or name), cell, worth, not isinstance(figure.value, str))
+
+    return [column(name, figure, 8 if place < REPORTED else 3) for place, (name, figure) in enumerate(figures.items())]
 
 
 def _fitting(columns: list[TableColumn], rows: Sequence[PeerState], width: int) -> list[TableColumn]:

@@ -13,13 +13,16 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 from torch import nn
 
 import p2pnode
-from benchmarks.actors_envs import Acrobots, CartPoles
-from p2pnode.jobs.actors.critic import Critic, critic_layout, first_weights
+from benchmarks.actors_envs import Acrobots, CartPoles, MountainCars
+from p2pnode.config.options import Options
+from p2pnode.jobs.actors.critic import MOST, Critic, critic_layout, first_weights
 from p2pnode.jobs.actors.envs import GymEnvs, open_envs
 from p2pnode.jobs.actors.learner import PolicyLearner, spaces_hash
-from p2pnode.jobs.actors.plan import ActorsPlan, ActorsSettings
+from p2pnode.jobs.actors.plan import ActorsPlan, ActorsSettings, read_options
 from p2pnode.jobs.actors.ppo import ActingPolicy, ActionSpace, Batch, others_batch, own_batch
 from p2pnode.jobs.actors.rollout import MAX_LOG
+from p2pnode.jobs.contract import JobSettings
+from p2pnode.tasks.find import make_policy_task
 from p2pnode.wire.errors import LocalProblem, TaskProblem, UsageError
 
 PLAN = ActorsPlan(1, ActorsSettings(features=8, rollout=64, critic_steps=2))
@@ -146,6 +149,13 @@ def test_a_liar_moves_the_critic_by_its_share_only() -> None:
     assert critic.values(states).mean() == pytest.approx(1.0 + 1 / 3, abs=0.5), "the error counts linearly"
 
 
+def test_values_are_bounded_whatever_the_weights_are() -> None:
+    states = np.ones((4, 8), np.float32)
+    for weight in (1e30, float("nan")):
+        critic = Critic(8, 32, np.full(critic_layout(8, 32).size, weight, np.float32), 1)
+        assert (np.abs(critic.values(states)) <= MOST).all()
+
+
 def test_critics_begin_equal_on_every_machine_and_learn() -> None:
     first = first_weights(8, 32, 7)
     assert len(first) == critic_layout(8, 32).size and (first == first_weights(8, 32, 7)).all()
@@ -157,7 +167,17 @@ def test_critics_begin_equal_on_every_machine_and_learn() -> None:
     assert np.abs(critic.values(states) - np.tanh(states[:, 0])).mean() < 0.2
 
 
-@pytest.mark.parametrize(("ours", "name"), [(CartPoles, "CartPole-v1"), (Acrobots, "Acrobot-v1")])
+class PlainMountainCars(MountainCars):
+    shaping, top_speed = 0.0, 0.07
+
+    def observe(self, state: Any) -> Any:
+        return state
+
+
+@pytest.mark.parametrize(
+    ("ours", "name"),
+    [(CartPoles, "CartPole-v1"), (Acrobots, "Acrobot-v1"), (PlainMountainCars, "MountainCar-v0")],
+)
 def test_environments_of_the_benchmark_are_those_of_gymnasium(ours: Any, name: str) -> None:
     envs, theirs = ours(1), gymnasium.make(name)
     theirs.reset(seed=1)
@@ -173,6 +193,17 @@ def test_environments_of_the_benchmark_are_those_of_gymnasium(ours: Any, name: s
         if terminated:
             break
         assert found.observations[0] == pytest.approx(np.asarray(seen), abs=1e-3)
+
+
+def test_a_car_is_rewarded_for_energy_and_judged_by_its_steps() -> None:
+    """Pushing in the direction of its speed brings the car over the hill; episodes count −1 a step."""
+    cars = MountainCars(2)
+    seen, rewards = cars.reset(1), 0.0
+    while not cars.episodes:
+        found = cars.step(np.where(seen[:, 1:] >= 0, 2.0, 0.0).astype(np.float32))
+        seen, rewards = found.observations, rewards + found.rewards[0]
+    steps, returned = cars.episodes[0]
+    assert returned == -steps / 2 and -150 < returned < -80 and rewards > 0
 
 
 def test_truncated_episodes_keep_what_was_seen_last() -> None:
@@ -248,6 +279,28 @@ def test_what_a_task_may_get_wrong_is_one_line() -> None:
 
     assert "at most 8" in problem(Wordy())
     assert "write env()" in problem(p2pnode.PolicyTask())
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"mode": "quue"}, "mode: Invalid enum value 'quue'; one of queue, replicas, own is possible"),
+        ({"feature": 4}, "has no option 'feature'; did you mean 'features'?"),
+        ({"features": 0}, "features: "),
+        ({"rollout": "many"}, "rollout: "),
+    ],
+)
+def test_slips_in_options_are_one_line(given: dict[str, Any], problem: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        read_options(JobSettings("critic", given, Options(), alone=True))
+    assert problem in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_misspelt_task_is_told_from_those_in_the_file() -> None:
+    """Also where it is not known yet that the run's job is of this kind."""
+    for base in (p2pnode.PolicyTask, p2pnode.Task):
+        with pytest.raises(UsageError, match="known are Heavy, Long, Short, Weak"):
+            make_policy_task("examples/four_policies.py:Nope", {}, base)
 
 
 @pytest.mark.parametrize("reward", [float("nan"), float("inf")])
