@@ -20,6 +20,7 @@ from blake3 import blake3
 
 from p2pnode.circles.founding import circle_lineage
 from p2pnode.compression.weights import Floats, to_units
+from p2pnode.jobs.train.job import SLOWEST
 from p2pnode.jobs.train.steps import MOST as SLICES
 from p2pnode.jobs.train.steps import split_steps
 from p2pnode.merging.policy import MakePolicy, Policy, PolicySetup, RoundFacts
@@ -29,6 +30,7 @@ from p2pnode.training.background import feed_gradients
 from p2pnode.training.host import ModelHost
 from p2pnode.training.rounds import local_steps, shortened
 from p2pnode.training.trainer import Trainer, TrainResult
+from p2pnode.wire.errors import Diverged
 from p2pnode.wire.ids import Identity
 
 CAP = 64  # steps in a round
@@ -65,6 +67,7 @@ class Peer:
     done: int = 0
     received: int = 0  # bytes
     bridges: int = 0
+    rate: float = 1.0  # factor on the learning rate; lower after a round that diverged
     trained: Floats = field(default_factory=lambda: np.zeros(0, np.float32))  # x, after the last round
 
 
@@ -153,7 +156,16 @@ class VirtualPeers:
             begun, weights = before[0], before[1].weights
             assert peer.policy.can.corrections is not None
             peer.policy.can.corrections.correct(begun, weights)
-        made = peer.trainer.steps(weights, counts[0], rate=rate * self.plan.decay(peer.trainer.steps_done))
+        try:
+            made = peer.trainer.steps(
+                weights, counts[0], rate=rate * peer.rate * self.plan.decay(peer.trainer.steps_done)
+            )
+        except Diverged:  # the round is lost, and the next one is more careful, as in jobs/train/job.py
+            peer.rate = max(SLOWEST, peer.rate / 2)
+            peer.done += sum(counts)
+            peer.trained = begun
+            self._after(counts[0], lambda: self._round(peer))
+            return
         result = made if before is None else before[1].then(made)
         if len(counts) > 1:
             self._after(counts[0], lambda: self._slice(peer, (begun, result), counts[1:], rate))
@@ -164,6 +176,7 @@ class VirtualPeers:
 
     def _end(self, peer: Peer, begun: Floats, after: Floats, facts: RoundFacts) -> None:
         policy = peer.policy
+        peer.rate = min(1.0, peer.rate * 1.1)
         policy.publish(policy.record(begun, after, facts))
         self._settle_if_due(peer, facts.steps)
         peer.done += facts.steps

@@ -58,6 +58,10 @@ class Diverged(LocalProblem):
         self.steps = steps
         self.loss = loss
 
+    def __reduce__(self) -> tuple[type, tuple[str, int, float]]:
+        """So that it can pass between processes."""
+        return Diverged, (str(self), self.steps, self.loss)
+
 
 class PeerError(P2pnodeError):
     """Something about one peer; the node goes on."""
