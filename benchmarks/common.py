@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -38,6 +39,7 @@ def run(
     parser.add_argument("--json", action="store_true", help="print one JSON line")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter measurements, about two minutes")
     arguments = parser.parse_args(argv)
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # so that `finally` cleans up
     try:
         measured = measure(arguments)
     except P2pnodeError as problem:

@@ -11,9 +11,10 @@ slower the loop is than the same loop without hooks, in turns in one process whi
 them where all share one processor. Other programs change it little.
 Swarm: the loop of benchmarks/ownloop_peer.py on Fashion-MNIST with `p2pnode.join` and with hivemind.Optimizer, behind
 links of 20 Mbit/s and 50 ms: `…_lines_changed` against the loop alone, seconds until the mean accuracy reaches the
-target, and MB that a peer's interface sent until then. Needs root; without it these are "unknown". Learning rates are
-the task's own for all. torchft (LocalSGD, as many local steps between averages as hivemind) is measured where a Python
-has it: this one, or `--torchft-python`, since its requirements do not go together with hivemind's.
+target (the median of three runs in turns), and MB that a peer's interface sent until then. Needs root; without it these
+are "unknown". Learning rates are the task's own for all. torchft (LocalSGD, as many local steps between averages as
+hivemind) is measured where a Python has it: this one, or `--torchft-python`, since its requirements do not go together
+with hivemind's.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import tempfile
 import time
 import tracemalloc
 from dataclasses import dataclass, field
-from math import isfinite, nan
+from math import inf, isfinite, nan
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -38,9 +39,11 @@ import numpy as np
 
 from benchmarks.common import Figures, need_fashion_mnist, progress, run
 from benchmarks.swarm_net import Links, NoNamespaces, links
+from benchmarks.swarm_relay import DEVICE
 
 MBIT, ROUND_TRIP_MS = 20.0, 50.0
 TARGET_BATCH = 65536  # samples of all peers between two averages of hivemind and torchft, the best of benchmarks.swarm
+REPEATS = 3
 LOOPBACK = "/ip4/127.0.0.1/tcp/0"
 
 
@@ -258,11 +261,14 @@ class LoopPeer:
     python: str = sys.executable
     process: subprocess.Popen[bytes] | None = field(default=None)
 
+    @property
+    def output(self) -> Path:
+        return self.root / f"{self.words['how']}-{self.place}.out"
+
     def start(self) -> None:
-        name = f"{self.words['how']}-{self.place}"
-        self.words |= {"status": str(self.root / f"{name}.json"), "part": self.place}
+        self.words |= {"status": str(self.output.with_suffix(".json")), "part": self.place}
         command = [self.python, "-m", "benchmarks.ownloop_peer", json.dumps(self.words)]
-        with (self.root / f"{name}.out").open("wb") as out:
+        with self.output.open("wb") as out:
             self.process = subprocess.Popen(self.net.inside(self.place, *command), stdout=out, stderr=out)
 
     def look(self) -> dict[str, Any]:
@@ -274,8 +280,13 @@ class LoopPeer:
         while time.monotonic() < end:
             if found := look():
                 return str(found)
+            if self.process is None or self.process.poll() is not None:
+                break
             time.sleep(0.2)
-        raise RuntimeError(f"the first peer of {self.words['how']} did not come up; see {self.root}")
+        said = self.output.read_text(errors="replace").strip().splitlines()
+        raise RuntimeError(
+            f"the first peer of {self.words['how']} did not come up: {said[-1] if said else 'no output'}"
+        )
 
 
 def course_of(
@@ -283,6 +294,7 @@ def course_of(
 ) -> Course:
     """Start peers with one of the loops, and watch until the mean accuracy reaches the target."""
     progress(f"{peers} peers: {how}")
+    root = Path(tempfile.mkdtemp(prefix=f"{how}-{peers}-", dir=root))
     sent, begun = net.bytes_sent(net.places), time.monotonic()
     made: list[LoopPeer] = []
     course = Course()
@@ -293,8 +305,13 @@ def course_of(
             words: dict[str, Any] = {"how": how, "task": "fashion-mnist", "split": "dirichlet:0.3", "parts": peers}
             words |= {"rate": 0.01, "batch_size": 32, "target_batch_size": TARGET_BATCH, "listen": listen}
             words |= {"initial_peers": [entrance] if entrance else [], "invite": entrance or None}
-            words |= {"host": net.address(place), "lighthouse": entrance, "sync_every": TARGET_BATCH // 32 // peers}
-            words["settings"] = {"data_dir": str(root / f"data-{peers}-{place}"), "listen": listen, "no_lan": True}
+            words |= {
+                "host": net.address(place),
+                "device": DEVICE,
+                "lighthouse": entrance,
+                "sync_every": TARGET_BATCH // 32 // peers,
+            }
+            words["settings"] = {"data_dir": str(root / f"data-{place}"), "listen": listen, "no_lan": True}
             made.append(LoopPeer(net, place, root, words, python))
             made[-1].start()
             if place == 0:
@@ -311,6 +328,7 @@ def course_of(
                 break
             time.sleep(0.5)
         course.megabytes = (net.bytes_sent(net.places) - sent) / 1e6 / peers
+        progress(f"{peers} peers: {how}: {course.reached:.3f} in {time.monotonic() - begun:.0f} s")
         return course
     finally:
         net.clear()
@@ -338,13 +356,31 @@ def changed_lines() -> Figures:
 
 
 def has_torchft(python: str) -> str:
-    """ "" where a Python has torchft; else why it is not measured."""
-    done = subprocess.run([python, "-c", "import torchft"], capture_output=True, text=True, check=False)
+    """ "" where a Python has torchft and what the task needs; else why it is not measured."""
+    needed = "import torchft, p2pnode.training.host, p2pnode.tasks.find"
+    done = subprocess.run([python, "-c", needed], capture_output=True, text=True, check=False)
     return "" if done.returncode == 0 else f"not measured: {done.stderr.strip().splitlines()[-1]}"
 
 
+def median_course(courses: list[Course]) -> Course:
+    """The one in the middle by time; one that did not reach the target took longest."""
+    return sorted(courses, key=lambda course: course.seconds if isfinite(course.seconds) else inf)[len(courses) // 2]
+
+
+def course_figures(prefix: str, peers: int, courses: list[Course]) -> Figures:
+    """The figures of one way of training together, and the times of all its repeats."""
+    course = median_course(courses)
+    times = ", ".join(f"{each.seconds:.0f}" if isfinite(each.seconds) else "not reached" for each in courses)
+    return {
+        f"{prefix}seconds_to_accuracy_{peers}": course.seconds if isfinite(course.seconds) else "not reached",
+        f"{prefix}mb_{peers}": course.megabytes,
+        f"{prefix}reached_{peers}": course.reached,
+        f"{prefix}all_seconds_{peers}": times,
+    }
+
+
 def swarm(quick: bool, limit: float, root: Path, torchft: str) -> Figures:
-    """All on shaped links, with two and with four peers."""
+    """All on shaped links, with two and with four peers. Those whose times count are repeated in turns."""
     figures: Figures = changed_lines()
     missing = "not measured: quick" if quick else has_torchft(torchft)
     if missing:
@@ -355,25 +391,19 @@ def swarm(quick: bool, limit: float, root: Path, torchft: str) -> Figures:
         need_fashion_mnist()
         for peers in (2,) if quick else (2, 4):
             with links(peers, MBIT, ROUND_TRIP_MS) as net:
-                ours = course_of("p2pnode", net, peers, target, limit, root)
-                theirs = course_of("hivemind", net, peers, target, limit, root)
-                third = None if missing else course_of("torchft", net, peers, target, limit, root, torchft)
-            both = isfinite(ours.seconds) and isfinite(theirs.seconds)
-            figures |= {
-                f"seconds_to_accuracy_{peers}": ours.seconds if isfinite(ours.seconds) else "not reached",
-                f"hivemind_seconds_to_accuracy_{peers}": theirs.seconds if isfinite(theirs.seconds) else "not reached",
-                f"mb_{peers}": ours.megabytes,
-                f"hivemind_mb_{peers}": theirs.megabytes,
-                f"reached_{peers}": ours.reached,
-                f"hivemind_reached_{peers}": theirs.reached,
-                f"speedup_vs_hivemind_{peers}": theirs.seconds / ours.seconds if both else "unknown",
-            }
-            if third is not None:
-                figures |= {
-                    f"torchft_seconds_to_accuracy_{peers}": third.seconds if isfinite(third.seconds) else "not reached",
-                    f"torchft_mb_{peers}": third.megabytes,
-                    f"torchft_reached_{peers}": third.reached,
-                }
+                ours, theirs = [], []
+                for _ in range(1 if quick else REPEATS):
+                    ours.append(course_of("p2pnode", net, peers, target, limit, root))
+                    theirs.append(course_of("hivemind", net, peers, target, limit, root))
+                figures |= course_figures("", peers, ours) | course_figures("hivemind_", peers, theirs)
+                both = median_course(theirs).seconds / median_course(ours).seconds
+                figures[f"speedup_vs_hivemind_{peers}"] = both if isfinite(both) else "unknown"
+                if not missing:
+                    try:
+                        third = course_of("torchft", net, peers, target, limit, root, torchft)
+                        figures |= course_figures("torchft_", peers, [third])
+                    except RuntimeError as problem:
+                        figures["torchft"] = missing = f"not measured: {problem}"
     except NoNamespaces as problem:
         progress(str(problem))
         figures["seconds_to_accuracy_2"] = "unknown"

@@ -8,6 +8,8 @@ The loops are functions of their own, so that the benchmark can count the lines 
 from __future__ import annotations
 
 import json
+import os
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -18,6 +20,7 @@ import torch
 from torch import nn
 
 EVALUATE_EVERY = 2.0  # seconds
+LOOK_FOR_INVITE = 0.1  # seconds
 
 
 def loop_alone(model: Any, optimizer: Any, batches: Any, loss_of: Any, words: Any, looked: Any) -> None:
@@ -133,16 +136,19 @@ class Look:
         now = time.monotonic()
         if now < self._next:
             return
-        report: dict[str, Any] = {"accuracy": self.accuracy(model), "steps": self.steps}
-        if self.swarm is not None:
+        facts: dict[str, Any] = {"steps": self.steps}
+        if self.swarm is None:
+            facts["accuracy"] = self.accuracy(model)
+        else:
             status = self.swarm.status()
             job = None if status is None else status.jobs.get("main")
             shared = None if job is None else job.state.training.accuracy
-            report |= {"accuracy": shared or 0.0, "invite": self.swarm.invite}
+            facts |= {"accuracy": shared or 0.0, "invite": self.swarm.invite}
         unfinished = self._status.with_suffix(".part")
-        unfinished.write_text(json.dumps(report))
+        unfinished.write_text(json.dumps(facts))
         unfinished.replace(self._status)
-        self._next = time.monotonic() + EVALUATE_EVERY
+        waits = self.swarm is not None and not facts["invite"]
+        self._next = time.monotonic() + (LOOK_FOR_INVITE if waits else EVALUATE_EVERY)
 
 
 def data_of(words: dict[str, Any]) -> tuple[Any, Any, Any]:
@@ -181,6 +187,9 @@ def main(words: dict[str, Any]) -> None:
     look = Look(test, Path(words["status"]))
     if words["how"] == "p2pnode":
         words["settings"]["evaluate"] = look.accuracy
+    if words["how"] == "torchft":  # by default its members are reached at the address of the machine's name
+        socket.gethostname = lambda: str(words["host"])
+        os.environ["GLOO_SOCKET_IFNAME"] = words["device"]
     if words["how"] == "torchft" and not words["lighthouse"]:
         from torchft.coordination import LighthouseServer
 

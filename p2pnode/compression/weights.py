@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
+from math import prod, sqrt
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -134,6 +134,15 @@ def from_units(units: Units) -> Floats:
     values = units.astype(np.float32)
     values *= np.float32(UNIT)
     return values
+
+
+def dot(one: Floats, other: Floats) -> float:
+    """The inner product, made by this thread alone: the threads of BLAS would take time from the training."""
+    return float(np.einsum("i,i->", one, other))
+
+
+def norm(values: Floats) -> float:
+    return sqrt(dot(values, values))
 
 
 _FEW, _SMALL = 1 << 22, 1 << 20  # coordinates, and units of each, whose squares add up to less than 2^63

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 ANSWER_LIMIT = 60.0  # seconds for a command
 POLL = 0.25
+LOOK_AGAIN = 2.0  # seconds after which an invite is made again: addresses may have changed
 BY_LOOP = 'by p2pnode.join(model, optimizer, "CODE"), or with P2PNODE_INVITE=CODE set'
 
 T = TypeVar("T")
@@ -118,15 +119,14 @@ class NodeThread:
         else:
             node.on_event(lambda event: self._say(event, clean))
         while True:
-            status = node.status()
-            self.invite = status.invite.split()[-1] if status.invite else ""
+            self.invite = (node.invite().split() or [""])[-1]
             if self.invite and not code:
                 code = self.invite
                 self._write(f"p2pnode: others take part {self._joining}, where CODE is\n{code}")
-            if status.page and not page:
-                page = status.page
+            if node.page and not page:
+                page = node.page
                 self._write(f"p2pnode: the page is at {page}")
-            await asyncio.sleep(POLL)
+            await asyncio.sleep(LOOK_AGAIN if code else POLL)
 
     def _say(self, event: NodeEvent, clean: Callable[[str, int], str]) -> None:
         shown = {"founded", "joined", "resumed", "caught up", "resumed learning", "data directory", "done", "progress"}

@@ -34,7 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..compression.selector import Background, run_now
-from ..compression.weights import Floats, blocks
+from ..compression.weights import Floats, blocks, dot, norm
 from ..storage.checkpoints import Arrays
 from ..wire.ids import Identity, PeerId
 from .capabilities import Capabilities
@@ -167,6 +167,6 @@ MakePolicy = Callable[[PolicySetup], Policy]
 
 def relative_change(before: Floats, after: Floats) -> float:
     """The norm of a change, relative to the norm of the weights before it."""
-    size = float(np.linalg.norm(before))
+    size = norm(before)
     parts = (after[block] - before[block] for block in blocks(len(before)))
-    return sqrt(sum(float(part @ part) for part in parts)) / max(size, 1e-12)
+    return sqrt(sum(dot(part, part) for part in parts)) / max(size, 1e-12)

@@ -7,7 +7,7 @@ from math import sqrt
 
 import numpy as np
 
-from ..compression.weights import Floats
+from ..compression.weights import Floats, dot
 
 KEPT = 0.8  # share of the read-out that stays at a merge
 ROUNDS_SHARE = 8.0  # over the number of rounds: the share that the latest weights have in a run without an end
@@ -41,6 +41,6 @@ def move_readout(readout: Floats, weights: Iterable[tuple[slice, Floats]], share
         part = readout[block]
         apart = now - part
         part += np.float32(share) * apart
-        moved += float(apart @ apart)
-        size += float(part @ part)
+        moved += dot(apart, apart)
+        size += dot(part, part)
     return (1 - KEPT) * sqrt(moved / max(size, 1e-24))

@@ -59,7 +59,7 @@ class Node:
         self._born = seams.clock.monotonic()
         self._leaving = asyncio.Event()
         self.started = False  # whether the network is up, so that there is a swarm to leave
-        self._page = self._page_in_network = ""
+        self.page = self._page_in_network = ""
         self._run_name = ""
         self._state_poller = StatePoller(self._services)
         self._health_monitor = HealthMonitor(seams, self._services.limiter)
@@ -111,7 +111,7 @@ class Node:
 
     def has_page(self, link: str, in_network: str) -> None:
         """Note the links to the node's page for `status`. No event: the page shows events, and `link` is secret."""
-        self._page, self._page_in_network = link, in_network
+        self.page, self._page_in_network = link, in_network
 
     def leave(self) -> None:
         """Ask the node to leave; `run()` then says goodbye and returns."""
@@ -278,7 +278,7 @@ class Node:
             events=self._events.latest(),
             jobs=self.jobs.status(),
             run_name=self._run_name,
-            page=self._page,
+            page=self.page,
             page_in_network=self._page_in_network,
             exchanges=exchange_rows(self.jobs.exchanges(), self._state_poller.answers),
             paused=services.limiter.resting,

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from ..delta import Indices
 from ..selector import Background, run_now
-from ..weights import UNIT, Floats, Units
+from ..weights import UNIT, Floats, Units, norm
 
 HISTORY = 4  # rounds
 HIDDEN = 8
@@ -82,7 +82,7 @@ class LearnedImportance:
         scaled = np.empty(len(progress), np.int8)
         for layer, part in self._layers():
             here = progress[part]
-            typical = float(np.linalg.norm(here)) / len(here) ** 0.5
+            typical = norm(here) / len(here) ** 0.5
             self._typical[layer] = typical
             steps = here * np.float32(_FINE / max(typical, 1e-30))
             np.rint(steps, out=steps)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..delta import Indices
-from ..weights import Floats
+from ..weights import Floats, norm
 
 SHARE = 0.03  # of the local steps, for measuring
 LOOK_STEPS = 4  # what one measurement costs, in local steps: two gradients, and its own arithmetic
@@ -48,7 +48,7 @@ class LossInfluence:
         self._looked_at = steps_done
         drawn = np.frombuffer(self._rng.bytes(-(-self._size // 8)), np.uint8)
         self._signs = np.unpackbits(drawn, count=self._size).view(np.int8) * np.int8(2) - np.int8(1)
-        self._epsilon = max(EPSILON * float(np.linalg.norm(weights)) / self._size**0.5, 1e-6)
+        self._epsilon = max(EPSILON * norm(weights) / self._size**0.5, 1e-6)
         move = self._signs * np.float32(self._epsilon)
         return weights + move, weights - move
 

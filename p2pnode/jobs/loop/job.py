@@ -51,11 +51,11 @@ from .source import LoopSource
 
 SHORTEST_ROUND: Seconds = 0.1
 LONGEST_WAIT: Seconds = 60.0  # that the cost of rounds may put between them
-COST_SHARE = 0.02  # of a processor's time, for what rounds cost
+COST_SHARE = 0.015  # of a processor's time, for what rounds cost
 MOST_STEPS = 10_000  # that one entry may tell of (merging/deltaset/entry.py)
 FIRST_STEPS = 5.0
 LOOK_EVERY: Seconds = 0.5  # for the user's goal, while no round ends
-EVALUATE_EVERY = 2.5  # rounds
+EVALUATE_EVERY: Seconds = 2.0  # at most; an evaluate function that takes long is called more rarely
 ASKED = 5  # members that a newcomer asks for the lineage's steps
 PATIENCE: Seconds = 3.0
 HAND_OVER_LIMIT: Seconds = 1.0  # leaving takes less than five seconds in all
@@ -262,9 +262,9 @@ class LoopJob(ModelJob):
         self._cost = took if not self._cost else 0.7 * self._cost + 0.3 * took
 
     async def _worked(self) -> Seconds:
-        """Processor time of the compute thread; in a simulation none passes."""
+        """Processor time of the node's threads: this one and that for computations. In a simulation none passes."""
         seams = self._services.seams
-        return await seams.compute(time.thread_time) if seams.threaded else 0.0
+        return await seams.compute(time.thread_time) + time.thread_time() if seams.threaded else 0.0
 
     def _merged(self, after: Floats) -> tuple[Floats, Floats]:
         """Where the next round begins, and the change to it from `after`, which is overwritten."""
@@ -335,7 +335,7 @@ class LoopJob(ModelJob):
                     self._services.events.say("progress", line)
             except LocalProblem as problem:
                 self._warn("model", str(problem))
-            self._evaluating.done(begun, clock.monotonic(), EVALUATE_EVERY * self.plan.round_seconds)
+            self._evaluating.done(begun, clock.monotonic(), EVALUATE_EVERY)
         self._genesis.forget_old()
         await self.save_if_due()
 

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...compression.weights import Floats
+from ...compression.weights import Floats, dot
 from ...storage.checkpoints import Arrays
 
 MOST = 0.5  # κ
@@ -56,7 +56,7 @@ class Retention:
         """An entry of another author came in; `weight` is what it says its levels were multiplied with."""
         levels = values / np.float32(max(weight, _LIGHTEST))
         self._others += levels
-        self._squares += float(levels @ levels)
+        self._squares += dot(levels, levels)
 
     def take(self) -> tuple[Floats, float]:
         """What was heard since the last call, for `measure`."""
@@ -69,7 +69,7 @@ class Retention:
         if not squares:
             return
         self._measured += 1
-        found = min(1.0, max(-1.0, float(residual @ others) / squares))
+        found = min(1.0, max(-1.0, dot(residual, others) / squares))
         self._agreement += max(_SLOWEST, 1 / self._measured) * (found - self._agreement)
         if self._measured >= FIRST:
             self._peak = max(self._peak, self._agreement)

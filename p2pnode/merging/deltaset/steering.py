@@ -38,7 +38,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...compression.delta import SparseDelta
-from ...compression.weights import Floats, from_units
+from ...compression.weights import Floats, dot, from_units, norm
 from ...storage.checkpoints import Arrays
 
 LEFT = 0.5  # of the slope, after the others' step
@@ -102,7 +102,7 @@ class Steering:
         self._begun, self._progress, self._own = here, made, self._own[:0]
 
     def _note_evenness(self, made: Floats) -> None:
-        square = float(made @ made) / max(1, len(made))
+        square = dot(made, made) / max(1, len(made))
         if 0.0 < square < math.inf:
             found = float(np.abs(made).mean()) ** 2 / square
             self._evenness = _smooth(self._evenness, found) if self._evenness else found
@@ -117,13 +117,13 @@ class Steering:
 
     def _judge(self, moved: Floats, made: Floats) -> bool:
         others = moved - self._own
-        size = _norm(others) * _norm(self._progress)
-        if not 0.0 < size < math.inf or not 0.0 < _norm(made) < math.inf:
+        size = norm(others) * norm(self._progress)
+        if not 0.0 < size < math.inf or not 0.0 < norm(made) < math.inf:
             return False  # nothing came in, or nothing was learned
-        self._after = _smooth(self._after, float(others @ made) / size)
-        self._before = _smooth(self._before, float(others @ self._progress) / size)
-        self._stride = max(_norm(made), _PEAK * self._stride + (1 - _PEAK) * _norm(made))
-        self._reach = _smooth(self._reach, _norm(moved) / self._stride)
+        self._after = _smooth(self._after, dot(others, made) / size)
+        self._before = _smooth(self._before, dot(others, self._progress) / size)
+        self._stride = max(norm(made), _PEAK * self._stride + (1 - _PEAK) * norm(made))
+        self._reach = _smooth(self._reach, norm(moved) / self._stride)
         if self._before > _FAINT:
             self.left = min(1.0, max(-1.0, self._after / self._before))
         return True
@@ -152,10 +152,6 @@ class Steering:
         self._stride, self._evenness = map(float, numbers[6:])
         self._begun, self._progress, own = sampled.astype(np.float32)
         self._own = own if np.isfinite(own).all() else own[:0]
-
-
-def _norm(values: Floats) -> float:
-    return float(np.linalg.norm(values))
 
 
 def _smooth(old: float, new: float) -> float:
