@@ -43,7 +43,7 @@ FULL: Models = {
 }
 QUICK: Models = {name: FULL[name] for name in ("small", "wide")}
 TARGETS = {"small": 0.92, "wide": 0.955, "clothes": 0.84}
-SEEDS = [1, 2, 3]  # settings were chosen with seed 1; the others are held back
+SEEDS = [1, 2, 3]  # settings were chosen with seed 1; seed 3 is held back
 
 
 @dataclass(frozen=True)

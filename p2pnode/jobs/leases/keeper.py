@@ -131,7 +131,8 @@ class LeaseKeeper:
         """Take and renew the lease when that is due, until cancelled."""
         if not self._company.alone():
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._heard.wait(), self.watch.times.silence)
+                async with asyncio.timeout(self.watch.times.silence):
+                    await self._heard.wait()
         while True:
             await self.look(self._context.members())
             await asyncio.sleep(LOOK_EVERY)

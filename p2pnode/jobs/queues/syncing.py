@@ -54,7 +54,8 @@ class Syncer:
     async def wait_for_first(self, limit: Seconds) -> None:
         """Until a member has said what it knows, or this node is known to be alone, or `limit` seconds are over."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._first.wait(), limit)
+            async with asyncio.timeout(limit):
+                await self._first.wait()
 
     def _owners_to_ask(self) -> dict[PeerId, set[str]]:
         """Owners, and who announces to own a queue, about queues that they were not asked about in the last second."""

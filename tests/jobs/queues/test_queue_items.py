@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 
 import msgspec
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from p2pnode.jobs.queues.items import MAX_BYTES, MOST_KEPT, PER_PRODUCER, TRIES, Inbox, Item, Outbox, Patience
 from p2pnode.jobs.queues.messages import Push
 from p2pnode.jobs.queues.producing import bounded_items
+from p2pnode.jobs.queues.waiting import Signal
 from p2pnode.wire.messages import decode_message, encode_message
 
 
@@ -103,3 +105,16 @@ def test_an_item_out_of_bounds_is_no_message(wrong: dict[str, object]) -> None:
     bad = Push("small", 0, (msgspec.structs.replace(item(1), **wrong),))
     with pytest.raises(Exception, match=r".+"):
         decode_message(encode_message(bad), Push)
+
+
+def test_a_loop_that_is_cancelled_when_its_signal_comes_ends() -> None:
+    async def main() -> None:
+        signal = Signal()
+        waiting = asyncio.create_task(signal.wait(1000.0))
+        await asyncio.sleep(0)
+        signal.give()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    asyncio.run(main())
