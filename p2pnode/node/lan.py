@@ -29,7 +29,8 @@ async def visible_nearby(node: Node, wanted: bool) -> AsyncIterator[None]:
         leaving.set()
         if showing is not None:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(showing, GOODBYE_LIMIT)
+                async with asyncio.timeout(GOODBYE_LIMIT):
+                    await showing
 
 
 async def _keep_shown(node: Node, leaving: asyncio.Event) -> None:
@@ -75,5 +76,6 @@ def _shown_to_others(advert: Advert) -> str:
 
 async def _set_within(event: asyncio.Event, seconds: float) -> bool:
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(event.wait(), seconds)
+        async with asyncio.timeout(seconds):
+            await event.wait()
     return event.is_set()

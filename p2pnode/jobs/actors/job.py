@@ -248,7 +248,8 @@ class ActorsJob(ModelJob):
                 self._taught = 0  # steps of a term that is over
             await self._follow(self._judge.weights)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._arrived.wait(), SLICE)
+                async with asyncio.timeout(SLICE):
+                    await self._arrived.wait()
             self._arrived.clear()
 
     async def _teach_judge(self, steps: int) -> None:

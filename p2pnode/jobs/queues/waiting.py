@@ -22,6 +22,6 @@ class Signal:
     async def wait(self, limit: Seconds = SLICE) -> None:
         """Until it was given since the last time, at most for `limit` seconds."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(limit):  # wait_for of Python 3.11 loses a cancellation that comes with the event
+            async with asyncio.timeout(limit):
                 await self._event.wait()
         self._event.clear()
