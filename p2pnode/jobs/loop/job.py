@@ -51,7 +51,7 @@ from .source import LoopSource
 
 SHORTEST_ROUND: Seconds = 0.1
 LONGEST_WAIT: Seconds = 60.0  # that the cost of rounds may put between them
-COST_SHARE = 0.015  # of a processor's time, for what rounds cost
+COST_SHARE = 0.01  # of a processor's time, for what rounds compute; the rest of the node takes about as much again
 MOST_STEPS = 10_000  # that one entry may tell of (merging/deltaset/entry.py)
 FIRST_STEPS = 5.0
 LOOK_EVERY: Seconds = 0.5  # for the user's goal, while no round ends
@@ -262,9 +262,9 @@ class LoopJob(ModelJob):
         self._cost = took if not self._cost else 0.7 * self._cost + 0.3 * took
 
     async def _worked(self) -> Seconds:
-        """Processor time of the node's threads: this one and that for computations. In a simulation none passes."""
+        """Processor time of the compute thread; in a simulation none passes."""
         seams = self._services.seams
-        return await seams.compute(time.thread_time) + time.thread_time() if seams.threaded else 0.0
+        return await seams.compute(time.thread_time) if seams.threaded else 0.0
 
     def _merged(self, after: Floats) -> tuple[Floats, Floats]:
         """Where the next round begins, and the change to it from `after`, which is overwritten."""
