@@ -15,7 +15,7 @@ from tests.live.test_own_loop import CODE
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 ROOT = Path(__file__).parent.parent.parent
-EXAMPLES = {"own_loop": 0.8, "accelerate_loop": 0.5, "lightning_module": 0.6, "hugging_face": 1.5, "lora": 2.0}
+EXAMPLES = {"own_loop": 0.8, "accelerate_loop": 0.7, "lightning_module": 0.6, "hugging_face": 1.5, "lora": 2.0}
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -48,4 +48,4 @@ def test_an_examples_invite_is_pasted_and_both_reach_the_goal(name: str, tmp_pat
             process.kill()
             process.wait()
     reached = [float(re.findall(r"^test loss (\S+?),?(?: |$)", out(who), re.M)[-1]) for who in ("founder", "joiner")]
-    assert min(reached) < EXAMPLES[name]  # without what the other one has, far from it
+    assert min(reached) < EXAMPLES[name]  # a little above its goal, since losses vary; alone, far above
