@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import statistics
 import time
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -53,6 +54,7 @@ SHORTEST_ROUND: Seconds = 0.1
 LONGEST_WAIT: Seconds = 60.0  # that the cost of rounds may put between them
 COST_SHARE = 0.01  # of a processor's time, for what rounds compute; the rest of the node takes about as much again
 MOST_STEPS = 10_000  # that one entry may tell of (merging/deltaset/entry.py)
+KNOWN_COSTS = 5  # rounds whose median cost counts
 FIRST_STEPS = 5.0
 LOOK_EVERY: Seconds = 0.5  # for the user's goal, while no round ends
 EVALUATE_EVERY: Seconds = 2.0  # at most; an evaluate function that takes long is called more rarely
@@ -120,7 +122,7 @@ class LoopJob(ModelJob):
         self._begun: Floats = np.empty(0, np.float32)  # where the loop's current round began
         self._wake = asyncio.Event()
         self._speed = 0.0
-        self._cost: Seconds = 0.0  # processor time of a round, smoothed
+        self._costs: deque[Seconds] = deque(maxlen=KNOWN_COSTS)  # processor time of the latest rounds
         self._ended = self._services.seams.clock.monotonic()  # when the last round did
         self._evaluating = Cadence(self._ended, 0.0)
         self._fingerprinting = Cadence(self._ended, 0.0)
@@ -235,7 +237,8 @@ class LoopJob(ModelJob):
         pace = self.policy.pace(len(self.members.active()) + 1)
         mean = mean_steps(self._speed, plan.round_seconds, plan.max_steps) if self._speed else FIRST_STEPS
         steps = local_steps(shortened(mean, pace.steps), seams.rng, plan.max_steps)
-        shortest = max(SHORTEST_ROUND, min(LONGEST_WAIT, self._cost / COST_SHARE))
+        cost = statistics.median(self._costs) if len(self._costs) == KNOWN_COSTS else 0.0  # the first ones import much
+        shortest = max(SHORTEST_ROUND, min(LONGEST_WAIT, cost / COST_SHARE))
         return min(MOST_STEPS, max(steps, int(self._speed * shortest)))
 
     async def _round(self, copy: WeightsCopy) -> None:
@@ -259,7 +262,7 @@ class LoopJob(ModelJob):
         self._handover.hand_back(WeightsChange(change))
         self._note_lineage(copy.total)
         took = await self._worked() - worked
-        self._cost = took if not self._cost else 0.7 * self._cost + 0.3 * took
+        self._costs.append(took)
 
     async def _worked(self) -> Seconds:
         """Processor time of the compute thread; in a simulation none passes."""
