@@ -24,7 +24,7 @@ from p2pnode.tasks.task import Evaluation
 CODE = sys.argv[1] if len(sys.argv) > 1 else None
 SECONDS = float(os.environ.get("EXAMPLE_SECONDS", "60"))
 GOAL = 0.5  # a test loss that no process reaches alone
-LINGER = 5.0  # seconds that a process goes on once the goal is reached, so that the other one reaches it too
+LINGER = 15.0  # seconds that a process goes on once the goal is reached, so that the other one reaches it too
 
 
 def blobs(seed: int, kept: tuple[int, ...]) -> tuple[Tensor, Tensor]:
