@@ -142,6 +142,7 @@ def dot(one: Floats, other: Floats) -> float:
 
 
 def norm(values: Floats) -> float:
+    """The Euclidean norm, made by this thread alone."""
     return sqrt(dot(values, values))
 
 
